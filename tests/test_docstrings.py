@@ -75,9 +75,9 @@ TEXTS_BY_NAME = {
     3: (
         "by groups group column period "
         "K_bb Z a accelerate ard as_frame callback degrees_of_freedom fit_intercept fitted index kind lengthscale "
-        "log_density model n_inducing dispersion offset out random_state sd start term title "
+        "log_density model n_inducing dispersion offset out random_state sd start title "
     ),
-    4: "initial_means kernel max_iter n_components n_samples noise precision prior_mean return_std",
+    4: "term initial_means kernel max_iter n_components n_samples noise precision prior_mean return_std",
     5: "scale **options columns covariance missing name names power schedule",
     6: "alpha intercept likelihood q rng shape",
     7: "weights learn tol",

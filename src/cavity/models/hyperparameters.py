@@ -63,7 +63,7 @@ def choose_scale(name, likelihood):
     """Return the scale, of `summary.NORMAL_SCALES`, on which the estimate of what has a name is about normal."""
     domain = likelihood.parameters.get(name.partition("[")[0], "positive")
     by_domain = {"share": "logit", "real": "as it is", "increasing": "as it is"}
-    return "Fisher z" if name.startswith("corr(") else by_domain.get(domain, "log")
+    return "Fisher z" if name.startswith(("corr(", "rho(")) else by_domain.get(domain, "log")
 
 
 def _are_errors(value):

@@ -73,6 +73,14 @@ class ChainRows:
         message = f"must have times of the fit, which are within {there}, got {t[row]:g} in row {row}; {way}"
         return error_of(f"column {self.column!r}", message)
 
+    def effect_names(self):
+        """Return the times of the states, with their level."""
+        times = [f"{t:g}" for t in self.times]
+        if self.group is None:
+            return times
+        names = np.repeat(self.levels.names, np.diff(self.firsts))
+        return [f"{name} {t}" for name, t in zip(names.tolist(), times, strict=True)]
+
     def grid(self, n):
         """Return the table of all states."""
         if self.group is None:

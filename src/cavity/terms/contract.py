@@ -157,6 +157,15 @@ class BuiltTerm(ABC):
     variables: tuple[str, ...]
     size: int
     prior: TermPrior
+    has_knots = False  # whether more effects may show more of the same function
+
+    def effect_names(self) -> list[str]:
+        """Return the names of the effects."""
+        return [str(i + 1) for i in range(self.size)]
+
+    def grid(self, n: int) -> dict[str, Any]:
+        """Return a table of columns that shows the term: n points for each level, or all states or levels."""
+        raise ValueError(f"{self.name} has no grid: say where its values are wanted")
 
     @abstractmethod
     def design(self, table: Mapping[str, Any], levels: str = "known") -> Any:

@@ -126,9 +126,9 @@ class LevelRows:
         """The number of effects."""
         return len(self.levels)
 
-    def grid(self, n):
-        """Return the table of all levels."""
-        return {name: np.array(self.levels.labels[0], dtype=object) for name in self.variables}
+    def effect_names(self):
+        """Return the names of the levels."""
+        return self.levels.names
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +177,10 @@ class BuiltPrecision(LevelRows, BuiltTerm):
             constant,
         )
         return prior, variances / factor
+
+    def grid(self, n):
+        """Return the table of all levels."""
+        return {self.group: np.array(self.levels.labels[0], dtype=object)}
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns, the effect of a level each."""
@@ -301,7 +305,3 @@ class BuiltMembership(LevelRows, BuiltTerm):
         if levels != "new" or np.all(codes >= 0):
             return None
         return np.exp(2.0 * free[0]) * np.sum(np.where(codes < 0, weights**2, 0.0), axis=1)
-
-    def grid(self, n):
-        """Return the table of all levels, each in the first column with weight 1; it has no rows of a model."""
-        return {self.groups[0]: np.array(self.levels.labels[0], dtype=object)}

@@ -213,6 +213,7 @@ class BuiltSmooth(BuiltTerm):
     levels: Levels | None
     by_size: float
     extrapolate: bool
+    has_knots = True
 
     @property
     def variables(self):

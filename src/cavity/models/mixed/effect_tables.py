@@ -14,13 +14,14 @@ from cavity.base.public_objects import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import choose_scale, label_thresholds
+from cavity.models.mixed.curves import StructuredCurves
 from cavity.models.mixed.effect_layout import EffectLayout, StructuredBlock
-from cavity.models.mixed.free_parameters import component_names
+from cavity.models.mixed.free_parameters import component_names, name_parameters
 
 NOISE_PARAMETER = "noise_variance"
 
 
-class NamedEffects(Coefficients):
+class NamedEffects(StructuredCurves, Coefficients):
     """Base of posteriors of fixed and random effects.
 
     Subclasses have `mean`, `hyperparameters`, `model`, ``_effects``, the `Effects`, and ``_reader`` with the terms.
@@ -71,7 +72,8 @@ class NamedEffects(Coefficients):
         numbers = [number for number, other in enumerate(self._reader.terms) if other.group == term]
         if len(numbers) == 1:
             return numbers[0]
-        return self.terms.index(arrays.check_choice(term, "term", self.terms))
+        available = (*self.terms, *self.structured_terms) if self.structured_terms else self.terms
+        return available.index(arrays.check_choice(term, "term", available))
 
     def effects(self, term: str, level: float = 0.95, *, wide: bool = False) -> summary.Table:
         """Return the random effects of a term as a table: one row for each level and column.
@@ -79,7 +81,7 @@ class NamedEffects(Coefficients):
         Parameters
         ----------
         term : str
-            Its name, one of `terms`; that of the group will do where it has one term.
+            Its name, one of `terms` or `structured_terms`; that of the group will do where it has one term.
         level : float in (0, 1), default 0.95
             Probability of the intervals; as much is left out on either side.
         wide : bool, default False
@@ -95,6 +97,11 @@ class NamedEffects(Coefficients):
         ValueError
             For a term that is not there, naming those that are.
         """
+        if term in self.structured_terms:
+            built, part, _ = self._find_structured(term)
+            mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
+            marginals = summary.make_gaussian_marginals(tuple(built.effect_names()), mean, sd)
+            return summary.tabulate_marginals(f"Effects of {term}", marginals, level)
         part = self._layout.part(self._find_term(term))
         columns, levels = self.effect_names(term)
         if arrays.check_flag(wide, "wide"):
@@ -238,6 +245,10 @@ class NamedEffects(Coefficients):
             sd = np.sqrt(np.diagonal(covariance))
             correlations = (covariance / sd / sd[:, None])[np.tril_indices(len(sd), -1)]
             for name, value in zip(component_names(term), [*sd, *correlations], strict=True):
+                estimates[name] = value, by_name.pop(name, (None, None))[1]
+        for term in self._reader.structured:
+            values = self.model.effect_covariances[term.name]
+            for name, value in zip(name_parameters(term.name, values), values.values(), strict=True):
                 estimates[name] = value, by_name.pop(name, (None, None))[1]
         if NOISE_PARAMETER in self.model.likelihood.parameters:  # d sd = d variance / (2 sd)
             error, sd = by_name.pop(NOISE_PARAMETER, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)

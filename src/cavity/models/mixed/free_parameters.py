@@ -86,7 +86,7 @@ class FreeTermParameters:
         """`values` has those of the parameters, None where they are open; `spread` is that of y in units of f."""
         self.values, self.parameters = list(values), parameters
         self.open = [i for i, value in enumerate(self.values) if value is None]
-        self.names = [f"{_split(parameters[i].name)[0]}({name}{_split(parameters[i].name)[1]})" for i in self.open]
+        self.names = name_parameters(name, [parameters[i].name for i in self.open])
         self.spread, self.size = spread, len(self.open)
 
     def _unit(self, i):
@@ -163,7 +163,7 @@ def component_names(term):
     ]
 
 
-def _split(name):
-    """A name "sd(start)" as "sd" and ", start", to be written around that of a term: "sd(rw1(t), start)"."""
-    first, _, rest = name.partition("(")
-    return first, f", {rest[:-1]}" if rest else ""
+def name_parameters(term, names):
+    """Return the names of parameters of a structured term: "sd(s(x))", and "sd(rw1(t), start)" of its "sd(start)"."""
+    parts = [name.rstrip(")").partition("(") for name in names]
+    return [f"{first}({term}, {rest})" if rest else f"{first}({term})" for first, _, rest in parts]

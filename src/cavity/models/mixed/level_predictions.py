@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,7 +19,9 @@ class LevelPredictions(Predictions):
 
     __slots__ = ()
 
-    def rows(self, X: Data | NewRows, groups: Any = None, levels: str = "known") -> NewRows:
+    def rows(
+        self, X: Data | NewRows, groups: Any = None, levels: str = "known", without: Sequence[str] | str = ()
+    ) -> NewRows:
         """Return new rows with their groups, as one thing that all methods take as X.
 
         Parameters
@@ -30,6 +33,9 @@ class LevelPredictions(Predictions):
         levels : {"known", "new", "zero"}, default "known"
             "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
+        without : str or sequence of str, default ()
+            Names of terms that are left out, with the fixed effects that belong to them: of `terms` and
+            `structured_terms`. Their columns are wanted all the same.
 
         Returns
         -------
@@ -38,7 +44,10 @@ class LevelPredictions(Predictions):
         """
         if isinstance(X, NewRows):
             return X
-        return NewRows(X, groups, arrays.check_choice(levels, "levels", LEVEL_CHOICES))
+        without = (without,) if isinstance(without, str) else tuple(without)
+        for name in without:
+            arrays.check_choice(name, "without", (*self.terms, *self.structured_terms))
+        return NewRows(X, groups, arrays.check_choice(levels, "levels", LEVEL_CHOICES), without)
 
     def predict(
         self,
@@ -46,6 +55,7 @@ class LevelPredictions(Predictions):
         *,
         groups: Any = None,
         levels: str = "known",
+        without: Sequence[str] | str = (),
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise: bool = False,
@@ -64,6 +74,9 @@ class LevelPredictions(Predictions):
         levels : {"known", "new", "zero"}, default "known"
             "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
+        without : str or sequence of str, default ()
+            Names of terms that are left out, with the fixed effects that belong to them: of `terms` and
+            `structured_terms`. Their columns are wanted all the same.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -87,7 +100,7 @@ class LevelPredictions(Predictions):
         ValueError, TypeError
             For bad rows; for levels that the fit had not, naming them, unless `levels` says otherwise.
         """
-        rows = self.rows(X, groups, levels)
+        rows = self.rows(X, groups, levels, without)
         options = {"offset": offset, "exposure": exposure, "noise": noise, "trials": trials}
         return self._predict_new_rows(rows, **options, missing=missing, as_frame=as_frame)
 

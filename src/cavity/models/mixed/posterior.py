@@ -120,6 +120,10 @@ class MixedGLMPosterior(
             sd = np.sqrt(np.diagonal(self.model.effect_covariances[term.name]))
             each = ", ".join(f"{value:.4g}" for value in sd)
             lines.append((term.name, f"{format_count(len(term.levels), 'level')}, sd {each}"))
+        for term in self._reader.structured:
+            values = self.model.effect_covariances[term.name].items()
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in values)
+            lines.append((term.name, f"{format_count(term.size, 'effect')}, {shown}"))
         return format_table(
             f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'fixed effect')}"
             f", {self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
@@ -166,15 +170,20 @@ class MixedGLMPosterior(
         dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others)
         extra, layout = np.zeros(dataset.n_rows), self._layout
         for term, (codes, Z) in zip(self._reader.terms, values, strict=False):
+            if term.name in rows.without:
+                continue
             new = np.zeros(len(codes), dtype=bool) if rows.levels == "zero" else codes < 0
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
         n_random = len(self._reader.terms)
         for term, block, setting in zip(
             self._reader.structured, layout.blocks[n_random:], self._settings[n_random:], strict=True
         ):
-            variance = term.extra_variance(table, block.free(setting), rows.levels)
+            variance = None
+            if term.name not in rows.without:
+                variance = term.extra_variance(table, block.free(setting), rows.levels)
             extra += 0.0 if variance is None else variance
-        return layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
+        matrix = self._leave_out(layout.rows(dataset.X, values), rows.without)
+        return matrix, self._known_offset(dataset), extra, dataset
 
     @property
     def _coding(self):

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from cavity.base.arrays import error_of
 from cavity.base.rows import Rows
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
@@ -67,7 +68,12 @@ class MixedProblem:
         layout = EffectLayout(rows.X.shape[1], tuple(term.block for term in terms))
         mask, used = rows.in_use, rows.used()
         values = [term.values(mask) for term in terms]
-        pattern = Pattern(layout.rows(used.X, values), *layout.entries(), layout.order())
+        matrix = layout.rows(used.X, values)
+        empty = np.diff(matrix.indptr) == 0
+        if empty.any():
+            row = int(np.flatnonzero(mask)[np.argmax(empty)])
+            raise error_of("X", f"must have an effect in every row, got 0 in all columns and terms of row {row}")
+        pattern = Pattern(matrix, *layout.entries(), layout.order())
         prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)
         return cls(model, rows, used, tuple(terms), layout, pattern, prior, tuple(settings))
 

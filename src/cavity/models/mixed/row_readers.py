@@ -32,6 +32,7 @@ class NewRows:
     X: Any
     groups: Any = None
     levels: str = "known"
+    without: tuple[str, ...] = ()
 
     @property
     def shape(self) -> Any:

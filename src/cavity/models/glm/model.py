@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -28,7 +28,9 @@ from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
 from cavity.models.glm.solution import solve
+from cavity.models.hyperpriors import match_priors
 from cavity.models.linear.defaults import make_scaling_settings, resolve_defaults
+from cavity.models.linear.evidence import PRIOR_VARIANCE_TARGET
 from cavity.models.linear.evidence_search import check_can_learn, check_groups, choose_names_to_learn
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
@@ -85,6 +87,12 @@ class GLM(LinearSettings):
     centre : array_like (D,), optional
         What to subtract from the columns, in place of their means: f is (x - centre)'w, but for an intercept. Where
         thresholds are open the means are subtracted in any case, and the model of the posterior has them here.
+    priors : dict, optional
+        Priors of `cavity.priors` of what is learnt, by names: parameters of the likelihood ("dispersion"),
+        "prior_variance", and hyperparameters of the terms of a formula, as in `MixedGLM`. The log evidence plus their
+        log density is maximised then.
+    graphs : dict, optional
+        Matrices by names, for terms of a formula like ``precision(g, Q)``; see `MixedGLM`.
 
     Raises
     ------
@@ -130,6 +138,8 @@ class GLM(LinearSettings):
             intercept: bool | float | None = None,
             standardize: bool = False,
             centre: FloatOrArray = None,
+            priors: Mapping[str, Any] | str | None = None,
+            graphs: Mapping[str, Any] | None = None,
         ) -> None: ...
 
         @overload
@@ -143,6 +153,8 @@ class GLM(LinearSettings):
             intercept: bool | float | None = None,
             standardize: bool = False,
             centre: FloatOrArray = None,
+            priors: Mapping[str, Any] | str | None = None,
+            graphs: Mapping[str, Any] | None = None,
         ) -> None: ...
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
@@ -309,6 +321,7 @@ class GLM(LinearSettings):
         inputs = LinearInputs.of(self, X, columns, missing)
         dataset, observations = inputs.dataset, inputs.observations
         names = choose_names_to_learn(observations.likelihood, learn)
+        match_priors(self.priors, observations.likelihood, [PRIOR_VARIANCE_TARGET])
         check_method(self, method, run, names, inputs)
         rows = observations.rows(open_features(dataset, self.approximation))
         model = replace_unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)

@@ -107,7 +107,11 @@ BAD = [
     (3, TypeError, "priors must be a dict of priors"),
     ({"sd": 1.0}, TypeError, r"priors\['sd'\] must be a prior of cavity.priors"),
     ({"h": PC(1.0)}, ValueError, "priors must be of hyperparameters or terms, which are 'g', .*, got 'h'"),
-    ({"sd": Beta(1.0, 1.0)}, ValueError, r"must have for sd\(intercept \| g\) a prior of a positive parameter, got one"),
+    (
+        {"sd": Beta(1.0, 1.0)},
+        ValueError,
+        r"must have for sd\(intercept \| g\) a prior of a positive parameter, got one",
+    ),
     ({"g": {"rho": PC(1.0)}}, ValueError, r"priors\['g'\] must be of the parameters 'sd', got 'rho'"),
 ]
 

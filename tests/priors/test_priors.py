@@ -48,8 +48,12 @@ def test_probabilities_are_those_of_the_tail():
     assert tail == pytest.approx(0.03, abs=INTEGRAL)
     for lower, probability in ((0.9, 0.7), (-0.3, 0.95), (0.5, 0.51)):
         prior = PCCorrelation(lower, probability)
-        above = integrate.quad(lambda d: 2.0 * d * np.exp(prior.log_density(1.0 - d * d)), 0.0, np.sqrt(1.0 - lower))
-        assert above[0] == pytest.approx(probability, abs=INTEGRAL)
+
+        def density(distance, prior=prior):
+            return 2.0 * distance * np.exp(prior.log_density(1.0 - distance**2))
+
+        above = integrate.quad(density, 0.0, np.sqrt(1.0 - lower))[0]
+        assert above == pytest.approx(probability, abs=INTEGRAL)
 
 
 def test_golden_values_of_the_correlation():

@@ -321,7 +321,6 @@ class GLM(LinearSettings):
         inputs = LinearInputs.of(self, X, columns, missing)
         dataset, observations = inputs.dataset, inputs.observations
         names = choose_names_to_learn(observations.likelihood, learn)
-        match_priors(self.priors, observations.likelihood, [PRIOR_VARIANCE_TARGET])
         check_method(self, method, run, names, inputs)
         rows = observations.rows(open_features(dataset, self.approximation))
         model = replace_unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
@@ -360,6 +359,9 @@ def check_method(model, method, run, names, inputs):
     kind = inputs.dataset.kind
     arrays.check_choice(method, "method", ("ep", "adf"))
     check_can_learn(model, names, method, run.schedule)
+    match_priors(model.priors, inputs.observations.likelihood, [PRIOR_VARIANCE_TARGET])
+    if model.graphs is not None:
+        raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
         words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
         raise name_arguments(ValueError(words), "method")

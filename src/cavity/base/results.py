@@ -271,6 +271,8 @@ def list_notes(posterior):
     classes = getattr(posterior, "classes", None) or ()
     if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
+    integration = getattr(posterior, "integration", None)
+    worth = worth if integration is None else (*worth, integration.describe())
     centre = getattr(posterior, "centre", None)
     if centre is not None and np.any(centre) and not getattr(posterior, "intercept", False):
         worth = ("columns are measured from `centre`, as a rule their means", *worth)

@@ -179,7 +179,7 @@ class Coefficients(SummaryMixin):
         if hasattr(level, "columns") or np.ndim(level):
             hint = "interval is about coefficients; predict, quantile and sample_y are about rows"
             raise arrays.error_of("level", f"must be a number, got {type(level).__name__}: {hint}", TypeError)
-        return make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
+        return self._weight_marginals().interval(level)
 
     def to_scipy(self) -> Any:
         """Return the posterior of the weights as a frozen distribution of scipy.stats.
@@ -229,6 +229,10 @@ class Coefficients(SummaryMixin):
         }
         newer = int(arviz.__version__.partition(".")[0]) >= 1
         return arviz.from_dict(groups, **labels) if newer else arviz.from_dict(**groups, **labels)
+
+    def _weight_marginals(self):
+        """Those of the weights."""
+        return make_gaussian_marginals(self.coefficient_names, self.mean, self.sd)
 
     def _marginals(self):
         """Those of the coefficients, per unit of the columns as they were given."""

@@ -31,6 +31,8 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
         - ``log_evidence``, or ``elbo`` or ``log_bound`` where that is what all models have; with several of these the
           column ``kind`` says which. ``difference`` to the best in nats, and the ``rank``. A difference d is odds of
           exp(d) between two models that were equally credible before.
+        - ``correction``, where a posterior has one: what is added to the log evidence of EP by higher cumulants, see
+          `MixedGLM`.
         - ``loo``, the sum of the leave-one-out log densities, its standard error ``loo_se``, the difference to the best
           sum, ``loo_difference``, the standard error of that, ``difference_se``, from the differences row by row, and
           ``loo_rank``. Blank where a fit has none, as after `update`, ADF, or coordinate ascent. A row of sample weight
@@ -76,6 +78,7 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     """
     names = _check_posteriors(posteriors)
     kinds, worth = zip(*(evidence_of(posterior) for posterior in posteriors.values()), strict=True)
+    _check_integration(posteriors)
     orders = _check_observations(posteriors)
     _warn_of_updates(posteriors)
     worth = np.array([np.nan if value is None else value for value in worth])
@@ -86,7 +89,11 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
         notes += [f"{name} has no leave-one-out: {note}"] if note else []
         if record is not None:
             warn_of_doubtful_rows(record, f" of {name!r}")
-    columns = _make_evidence_columns(kinds, worth) | _make_loo_columns(names, records, orders)
+    corrections = [getattr(posterior, "evidence_correction", None) for posterior in posteriors.values()]
+    columns = _make_evidence_columns(kinds, worth)
+    if any(value is not None for value in corrections):
+        columns["correction"] = [np.nan if value is None else value for value in corrections]
+    columns |= _make_loo_columns(names, records, orders)
     formats = {column: 0 if column in RANK_COLUMNS else 2 for column in columns}
     order = np.argsort(-worth, kind="stable")  # those that are not known last
     columns = {name: [values[i] for i in order] for name, values in columns.items()}
@@ -114,6 +121,18 @@ def _check_posteriors(posteriors):
                 f"{name!r} {posterior.n_samples:g}"
             )
     return [str(name) for name in posteriors]
+
+
+def _check_integration(posteriors):
+    """Raise ValueError if evidences integrated over hyperparameters stand beside those at their maximum."""
+    integrated = [name for name, each in posteriors.items() if getattr(getattr(each, "integration", None), "names", ())]
+    learnt = [name for name, each in posteriors.items() if getattr(each, "hyperparameters", None) is not None]
+    other = next((name for name in learnt if name not in integrated), None)
+    if integrated and other is not None:
+        raise ValueError(
+            f"posteriors must all be integrated over hyperparameters, or none: {integrated[0]!r} is, and {other!r} has "
+            "the evidence at the maximum; fit both with one setting of integrate"
+        )
 
 
 def _check_observations(posteriors):

@@ -44,9 +44,14 @@ class PriorTarget(NamedTuple):
         return self.name.partition("(")[0].partition("[")[0]
 
 
+def find_likelihood_scale(name, likelihood):
+    """Return the scale of the free number of a parameter of a likelihood, or of one of its values, or None."""
+    return SCALES_OF_DOMAINS.get(likelihood.parameters[name.partition("[")[0]])
+
+
 def _make_likelihood_target(name, likelihood):
     """Return a parameter of a likelihood, or one of its values, as priors may be of it."""
-    return PriorTarget(name, name, SCALES_OF_DOMAINS.get(likelihood.parameters[name.partition("[")[0]]))
+    return PriorTarget(name, name, find_likelihood_scale(name, likelihood))
 
 
 def check_priors(priors):

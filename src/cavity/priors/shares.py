@@ -165,3 +165,63 @@ class PCCorrelation(Public):
             Of the shape of `value`.
         """
         return 0.25 * (1.0 + value) * (1.0 + self.rate * np.sqrt(1.0 - value))
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(Public):
+    """Uniform prior of a parameter in an interval.
+
+    Parameters
+    ----------
+    low, high : float
+        The ends of the interval.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For ends that are not finite, or not in order.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> round(float(cavity.priors.Uniform(-1.0, 1.0).log_density(0.3)), 6)
+    -0.693147
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        low = check_number(self.low, "low")
+        set_fields(self, low=low, high=check_number(self.high, "high", low=low))
+
+    def log_density(self, value: FloatOrArray) -> FloatOrArray:
+        """Return the log density, -log(high - low) inside the interval.
+
+        Parameters
+        ----------
+        value : float or ndarray
+            Values of the parameter.
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `value`.
+        """
+        inside = (np.asarray(value) >= self.low) & (np.asarray(value) <= self.high)
+        return np.where(inside, -math.log(self.high - self.low), -np.inf)[()]
+
+    def slope(self, value: FloatOrArray) -> FloatOrArray:
+        """Return the derivative of the log density, 0.
+
+        Parameters
+        ----------
+        value : float or ndarray
+            Values of the parameter.
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `value`.
+        """
+        return np.zeros(np.shape(value))[()]

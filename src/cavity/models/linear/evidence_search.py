@@ -28,6 +28,7 @@ class Solution:
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
+    integration: object = None  # of mixed models, over hyperparameters
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values

@@ -14,11 +14,23 @@ from cavity.base.public_objects import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import choose_scale, label_thresholds
+from cavity.models.marginal import Marginal, tabulate_mixture_marginals
 from cavity.models.mixed.curves import StructuredCurves
 from cavity.models.mixed.effect_layout import EffectLayout, StructuredBlock
 from cavity.models.mixed.free_parameters import component_names, name_parameters
 
 NOISE_PARAMETER = "noise_variance"
+
+
+def make_covariance(names, covariance, known):
+    """Return a covariance matrix in which standard deviations and correlations of known names are replaced."""
+    k = len(covariance)
+    sd, below = np.sqrt(np.diagonal(covariance)), np.tril_indices(k, -1)
+    correlation = covariance / sd / sd[:, None]
+    sd = np.array([known.get(name, value) for name, value in zip(names, sd, strict=False)])
+    for name, i, j in zip(names[k:], *below, strict=True):
+        correlation[i, j] = correlation[j, i] = known.get(name, correlation[i, j])
+    return correlation * sd * sd[:, None]
 
 
 class NamedEffects(StructuredCurves, Coefficients):
@@ -66,6 +78,24 @@ class NamedEffects(StructuredCurves, Coefficients):
         settings = self.model.effect_covariances
         terms = [settings[term.name] for term in self._reader.terms]
         return [*terms, *(tuple(settings[term.name].values()) for term in self._reader.structured)]
+
+    @property
+    def _weighted_settings(self):
+        """Pairs of weights and settings of all terms: of the points of the integral, or one."""
+        if self.integration is None or not self.integration.names:
+            return [(1.0, self._settings)]
+        terms, structured = self._reader.terms, self._reader.structured
+        pairs = []
+        for weight, values in zip(self.integration.weights, self.integration.values, strict=True):
+            known = dict(zip(self.integration.names, values.tolist(), strict=True))
+            settings = []
+            for term, setting in zip(terms, self._settings, strict=False):
+                settings.append(make_covariance(component_names(term), setting, known))
+            for term, setting in zip(structured, self._settings[len(terms) :], strict=True):
+                names = name_parameters(term.name, [each.name for each in term.prior.parameters])
+                settings.append(tuple(known.get(name, value) for name, value in zip(names, setting, strict=True)))
+            pairs.append((weight, settings))
+        return pairs
 
     def _find_term(self, term):
         """The number of a term by its name, or by that of its group where this has one term."""
@@ -167,6 +197,50 @@ class NamedEffects(StructuredCurves, Coefficients):
                 "effect", f"must say which of {join_names(term.columns)} of the term is meant, got {key!r}"
             )
         return self._layout.starts[number] + term.levels.number(key[1]) * len(term.columns) + k
+
+    def _weight_marginals(self):
+        if self.integration is None:
+            return super()._weight_marginals()
+        index = np.arange(len(self.mean))
+        return tabulate_mixture_marginals(self.coefficient_names, *self._components(index))
+
+    def _marginals(self):
+        return self._weight_marginals()
+
+    def _components(self, index):
+        """Weights, means (P, m), sds and skewness of the components of the marginals of some effects."""
+        if self.integration is None:
+            sd = np.sqrt(self._effects.variance[index])
+            return np.ones(1), self._effects.mean[None, index], sd[None], np.zeros(len(index))
+        points, corrections = self._effects.points, self.integration
+        means = np.stack([each.mean[index] for each in points])
+        sds = np.sqrt(np.stack([each.variance[index] for each in points])) * corrections.sd_factors[index]
+        return corrections.weights, means, sds, corrections.skewness[index]
+
+    def marginal(self, effect: Any) -> Marginal:
+        """Return the posterior of one effect: normal, or, with `integrate`, integrated and corrected.
+
+        Standard deviation and skewness are corrected by third cumulants of tilted distributions, see `MixedGLM`.
+
+        Parameters
+        ----------
+        effect : str or tuple
+            The name of a fixed effect, or (term, level) or (term, level, column) of a random one.
+
+        Returns
+        -------
+        Marginal
+            With `mean`, `sd`, `density`, `cdf`, `quantile` and `interval`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For an effect that is not there.
+        """
+        index = np.array([self._find_index(effect)])
+        weights, means, sds, skewness = self._components(index)
+        name = effect if isinstance(effect, str) else ", ".join(map(str, effect))
+        return Marginal(name, weights, means[:, 0], sds[:, 0], float(skewness[0]))
 
     def joint(self, effects: Any) -> tuple[FloatArray, FloatArray]:
         """Return the joint moments of some effects.
@@ -308,6 +382,8 @@ class NamedEffects(StructuredCurves, Coefficients):
         return summary.Table("Intraclass correlations", tuple(term.name for term in terms), {"share": shares})
 
     def _below(self, level):
+        if self.integration is not None and self.integration.names:
+            return self.integration.table(level)
         table = self.variance_components(level)
         return table if table.names else None
 

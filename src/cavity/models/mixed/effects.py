@@ -115,6 +115,17 @@ class Effects:
         lost, regained = rows @ self.kriging.lost.T, rows @ self.kriging.regained.T
         return half @ half.T - lost @ lost.T + regained @ regained.T
 
+    def solve_for(self, index):
+        """The covariances of some effects with all, (m, n)."""
+        unit = np.zeros((len(index), len(self.mean)))
+        unit[np.arange(len(index)), index] = 1.0
+        with Threads(1) as threads, single_blas():
+            covariance = self.cholesky.solve(self.factor, unit, threads)
+        if self.kriging is None:
+            return covariance
+        lost, regained = self.kriging.lost, self.kriging.regained
+        return covariance - lost[:, index].T @ lost + regained[:, index].T @ regained
+
     def predict(self, rows, offset=None):
         """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
 

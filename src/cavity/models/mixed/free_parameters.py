@@ -21,6 +21,11 @@ class FreeCovariance:
         self.below = np.tril_indices(self.k, -1)
         self.size = self.k + len(self.below[0])
 
+    @property
+    def units_by_name(self):
+        """Standard deviations that move f by a spread of y, by their names."""
+        return dict(zip(self.names, self.units, strict=False))
+
     def factor(self, x):
         """exp(l) in units, (k,), and C (k, k)."""
         triangle = np.eye(self.k)
@@ -93,6 +98,12 @@ class FreeTermParameters:
         """What the free number of a standard deviation is about, its log."""
         parameter = self.parameters[i]
         return np.log(self.spread * parameter.unit) if parameter.scale == "log" else 0.0
+
+    @property
+    def units_by_name(self):
+        """Standard deviations that move f by a spread of y, by their names."""
+        units = [self.spread * self.parameters[i].unit for i in self.open]
+        return dict(zip(self.names, units, strict=True))
 
     def start(self, log_sd):
         """The free numbers of standard deviations, whose logs in units of the spread are given; of 0 for others."""

@@ -79,7 +79,7 @@ class LeavesGroupsOut:
         sites = self._tau, self._rho
         levels = self._reader.terms[number].levels
         return group_log_densities(
-            self.model.likelihood, self._effects, *sites, rows, matrix, values[number][0], levels
+            self.model.likelihood, self._mode_effects, *sites, rows, matrix, values[number][0], levels
         )
 
 

@@ -5,6 +5,10 @@ References
 .. [CH] B. Cseke and T. Heskes, "Approximate marginals in latent Gaussian models", JMLR 12, 2011.
 .. [CRGLD] Y. Chung, S. Rabe-Hesketh, V. Dorie, A. Gelman and J. Liu, "A nondegenerate penalized likelihood estimator
    for variance parameters in multilevel models", Psychometrika 78, 2013.
+.. [OPW] M. Opper, U. Paquet and O. Winther, "Perturbative corrections for approximate inference in Gaussian latent
+   variable models", JMLR 14, 2013.
+.. [RMC] H. Rue, S. Martino and N. Chopin, "Approximate Bayesian inference for latent Gaussian models by using
+   integrated nested Laplace approximations", JRSS B 71, 2009.
 .. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
    and other regression models", Annals of Applied Statistics 2, 2008.
 """
@@ -24,11 +28,12 @@ from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
-from cavity.models.hyperpriors import check_priors, match_priors
+from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_priors
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
+from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
@@ -79,6 +84,11 @@ class MixedGLM(Frozen):
     graphs : dict, optional
         Matrices (Q, levels) by the names that ``precision(g, Q)`` in a formula has for them: Q sparse, the precision of
         the effects of the levels.
+    integrate : {False, "auto", "grid", "ccd", "mode"}, default False
+        Whether the posterior is integrated over hyperparameters with proper priors, those of `priors` or by default
+        weak ones (see `docs/guide/priors`), on a grid or by a central composite design [RMC]_; "auto" takes a grid for
+        up to two, the design for up to six, and integrates only where a group has at most 30 levels. "mode" stays at
+        the maximum. All but False correct the evidence and the marginals of EP by higher cumulants [OPW]_.
 
     Raises
     ------
@@ -107,6 +117,7 @@ class MixedGLM(Frozen):
     intercept: bool | float | None = None
     centre: FloatOrArray = None
     graphs: Mapping[str, Any] | None = None
+    integrate: str | bool = False
 
     def __post_init__(self) -> None:
         if not self.formula:
@@ -118,6 +129,10 @@ class MixedGLM(Frozen):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.error_of("intercept", words)
         set_fields(self, priors=check_priors(self.priors))
+        if self.integrate is not False:
+            arrays.check_choice(self.integrate, "integrate", ("auto", *METHOD_NAMES))
+            if self.priors == AVOID_ZERO_PRIOR:
+                raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
+from cavity.models.mixed.integration import Integration, mix_effects
 from cavity.models.mixed.level_predictions import LevelPredictions
 from cavity.models.mixed.row_readers import NewRows, RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
@@ -46,6 +48,7 @@ def make_posterior(solution, reader, **labels):
         values = [term.values(rows.left_out) for term in problem.terms]
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
+    joint = effects if solution.integration is None else mix_effects(solution.integration, effects)
     covariances = {
         term.name: term.describe_setting(each) for term, each in zip(problem.terms, problem.settings, strict=True)
     }
@@ -64,16 +67,18 @@ def make_posterior(solution, reader, **labels):
         _influence=rows.scattered(fit.influence, 0.0),
         _row_weights=rows.unequal_weights,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
-        **collect_moments(effects, problem.layout.n_fixed),
+        **collect_moments(joint, problem.layout.n_fixed),
+        _mode_effects=effects,
+        integration=solution.integration,
         **fit.outcome(solution.searched),
         **labels,
     )
 
 
 def collect_moments(effects, d):
-    """Return all effects and the moments of the fixed ones, the first d, by the names of a posterior's fields."""
+    """Return the moments of the fixed effects, the first d, by the names of a posterior's fields."""
     mean, variance = effects.mean[:d], effects.variance[:d]
-    return {"mean": mean, "variance": variance, "covariance": effects.covariance(np.arange(d)), "_effects": effects}
+    return {"mean": mean, "variance": variance, "covariance": effects.covariance(np.arange(d))}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,12 +109,15 @@ class MixedGLMPosterior(
     variance: FloatArray = declare(Array("d", "nonnegative"), "Posterior variance of each fixed effect.")
     covariance: FloatArray = declare(Array("d d", "symmetric"), "Posterior covariance of the fixed effects.")
     effective_parameters: float = declare(FINITE_REAL, "How many of all effects the data have determined.")
-    _effects: Effects = declare(Part(Effects, "effects_"))
+    _mode_effects: Effects = declare(Part(Effects, "effects_"))
     _reader: RowReader
     has_offset: bool = declare_common("has_offset")
     chosen: tuple[Any, ...] | None = declare_common("chosen")
     _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
+    integration: Integration | None = declare(
+        Part(Integration, "integration_"), "The points of an integral over hyperparameters, and corrections.", None
+    )
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -131,11 +139,22 @@ class MixedGLMPosterior(
                 *lines,
                 *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
+                *([] if self.integration is None else [("integration", self.integration.describe())]),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(self.sd, precision=4, threshold=8)),
                 self._outcome_row("EP"),
             ],
         )
+
+    @cached_property
+    def _effects(self):
+        """The joint posterior of all effects: `Effects`, or a mixture of them."""
+        return self._mode_effects if self.integration is None else mix_effects(self.integration, self._mode_effects)
+
+    @property
+    def evidence_correction(self) -> float | None:
+        """What is added to `log_evidence` by higher cumulants of tilted distributions; None with integrate=False."""
+        return None if self.integration is None else self.integration.evidence_correction
 
     # ------------------------------------------------------------------------------------------ rows
 
@@ -168,22 +187,27 @@ class MixedGLMPosterior(
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
         rows = self.rows(X)
         dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others)
-        extra, layout = np.zeros(dataset.n_rows), self._layout
-        for term, (codes, Z) in zip(self._reader.terms, values, strict=False):
+        extra = np.zeros(dataset.n_rows)
+        for weight, settings in self._weighted_settings:
+            extra += weight * self._find_extra_variance(rows, values, table, settings, dataset.n_rows)
+        matrix = self._leave_out(self._layout.rows(dataset.X, values), rows.without)
+        return matrix, self._known_offset(dataset), extra, dataset
+
+    def _find_extra_variance(self, rows, values, table, settings, n):
+        """Return the variance of f in rows that the effects of the fit do not have, at settings of the terms, (n,)."""
+        extra, n_random = np.zeros(n), len(self._reader.terms)
+        for term, (codes, Z), covariance in zip(self._reader.terms, values, settings, strict=False):
             if term.name in rows.without:
                 continue
             new = np.zeros(len(codes), dtype=bool) if rows.levels == "zero" else codes < 0
-            extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
-        n_random = len(self._reader.terms)
-        for term, block, setting in zip(
-            self._reader.structured, layout.blocks[n_random:], self._settings[n_random:], strict=True
-        ):
+            extra[new] += np.einsum("ij,jk,ik->i", Z[new], covariance, Z[new])
+        blocks = self._layout.blocks[n_random:]
+        for term, block, setting in zip(self._reader.structured, blocks, settings[n_random:], strict=True):
             variance = None
             if term.name not in rows.without:
                 variance = term.extra_variance(table, block.free(setting), rows.levels)
             extra += 0.0 if variance is None else variance
-        matrix = self._leave_out(layout.rows(dataset.X, values), rows.without)
-        return matrix, self._known_offset(dataset), extra, dataset
+        return extra
 
     @property
     def _coding(self):
@@ -297,8 +321,10 @@ class MixedGLMPosterior(
         Raises
         ------
         ValueError
-            For a level that the fit had not, naming it.
+            For a level that the fit had not, naming it; if hyperparameters were integrated.
         """
+        if self.integration is not None:
+            raise ValueError("a posterior that is integrated or corrected cannot be updated: fit all rows together")
         rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
         used = [select_rows(value, rows.in_use) for value in values]
         matrix = self._layout.rows(rows.used().X, used)
@@ -315,6 +341,7 @@ class MixedGLMPosterior(
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),
             **collect_moments(effects, len(self.mean)),
+            _mode_effects=effects,
             **fit.outcome(before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )

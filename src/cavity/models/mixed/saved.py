@@ -12,6 +12,7 @@ from cavity.models.formula.saved import to_json_label
 from cavity.models.hyperpriors import PRIORS_SETTING
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.terms.levels import Levels
@@ -36,6 +37,7 @@ CODING_SETTINGS = {
     "labels": records.JSON_OBJECT,
     "base_levels?": records.JSON_OBJECT,
 }
+INTEGRATION_ARRAYS = ("values", "weights", "log_density", "means", "entries", "skewness", "sd_factors")
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS_SETTINGS = {
     "group": records.names(),
@@ -225,6 +227,7 @@ MODEL_SETTINGS = {
         _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
     ),
     "effects_prior?": PRIORS_SETTING,
+    "integrate?": records.Setting("false or a method", lambda value: value in (False, "auto", *METHOD_NAMES)),
     "covariances": COVARIANCES_SETTING,
     "prior_mean": records.Array("() | d"),
     "prior_variance": records.Array("() | d | d d"),
@@ -246,7 +249,12 @@ POSTERIOR_RECORD = records.Record(
             lambda found: records.check_settings(CODING_SETTINGS, found), records.JSON_OBJECT, _coding_apart
         ),
     },
-    (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),
+    (
+        *map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")),
+        records.together(*(f"integration_{name}" for name in INTEGRATION_ARRAYS)),
+        _pattern,
+        _fits,
+    ),
     {
         "covariances": "model.effect_covariances",
         "effects_prior": "model.priors",

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 from cavity.ep.engine import Engine
 from cavity.ep.sparse import Pattern, Precision, Sparse
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.evidence_search import Solution
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.equal_rows import merge_equal_rows
+from cavity.models.mixed.integration import integrate_posterior
 from cavity.models.mixed.variance_search import learn_settings
-from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
 
 
 def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
-    is_open = bool(names) or any(map(_is_open, problem.terms, problem.settings))
-    search = learn_settings(problem, names, threads, options) if is_open else SearchResult(problem)
+    search, evidence, method = learn_settings(problem, names, threads, options)
     problem = search.optimum
     sites = problem.sites.make_sites(problem.model.likelihood, options.power)
     geometry = problem.geometry(threads)
@@ -23,11 +23,18 @@ def solve(problem, names, options, threads):
     fit = Engine(geometry, sites, replace(options, job=last), search.start).run()
     effects = Effects.of(geometry, fit.belief)
     fit = replace(problem.sites.expand(problem.sites.correct(fit)), trace=fit.trace | search.trace)
-    return Solution(problem, fit, effects, search.hyperparameters, search.status)
+    solution = Solution(problem, fit, effects, search.hyperparameters, search.status)
+    if method is None:
+        return solution
+    return add_integration(solution, evidence, search, replace(options, job=SILENT_JOB), method)
 
 
-def _is_open(term, setting):
-    return term.is_open(setting)
+def add_integration(solution, evidence, search, options, method):
+    """Return a solution with hyperparameters integrated, or with corrections at their maximum."""
+    integration, log_evidence, loo = integrate_posterior(evidence, search, options, method)
+    value = solution.fit.log_evidence if log_evidence is None else log_evidence
+    fit = replace(solution.fit, log_evidence=value, loo=loo)
+    return replace(solution, fit=fit, integration=integration)
 
 
 def update_effects(likelihood, rows, matrix, effects, options):

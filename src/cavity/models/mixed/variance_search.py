@@ -8,10 +8,16 @@ from cavity.base.lazy_scipy import linalg
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.defaults import find_location_and_spread
 from cavity.models.evaluations import FreeSettings
-from cavity.models.hyperpriors import AVOID_ZERO_PRIOR
+from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, find_likelihood_scale
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.mixed.integration import choose_integration
+from cavity.models.search import SearchResult
+from cavity.priors import PC, Beta, LogNormal, Uniform
+from cavity.priors.densities import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
 
+LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
+WIDE_LOG_SD = 2.0  # of the log of a parameter of a likelihood: a factor of 7
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -89,6 +95,23 @@ class FreeTerms(FreeSettings):
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 
+    def add_default_priors(self, terms):
+        """Give a proper prior to what has none: standard deviations a PC prior whose upper value is large in the unit
+        of the effects, correlations a uniform one, parameters of the likelihood a wide one about where they start.
+        """
+        likelihood = self.likelihood
+        upper = LARGE_IN_SPREADS if likelihood.link == "identity" else 1.0
+        defaults = {LOGIT_SCALE: Beta(1.0, 1.0), FISHER_Z_SCALE: Uniform(-1.0, 1.0)}
+        units = {name: unit for each in self.open for name, unit in each.units_by_name.items()}
+        for target in list_targets(terms):
+            prior = PC(upper * units.get(target.name, 1.0)) if target.scale == LOG_SCALE else defaults[target.scale]
+            self.priors.setdefault(target.name, (prior, target.scale))
+        for label, value in zip(self.free.labels(), self.free.values(likelihood), strict=True):
+            scale = find_likelihood_scale(label, likelihood)
+            if scale is not None:
+                prior = LogNormal(value, WIDE_LOG_SD) if scale == LOG_SCALE else defaults[scale]
+                self.priors.setdefault(label, (prior, scale))
+
     def log_prior(self, settings):
         """That of the priors of hyperparameters, or one that keeps variances away from zero, and its slopes."""
         if not self.avoids_zero:
@@ -137,7 +160,23 @@ class MixedEvidence(LinearEvidence):
 
 
 def learn_settings(problem, names, threads, options):
-    """Maximise the log evidence over what is open of terms and likelihood; return a `SearchResult`."""
+    """Maximise the log evidence over what is open of terms and likelihood.
+
+    Returns
+    -------
+    search : SearchResult
+        Its maximum.
+    evidence : MixedEvidence
+        Of the open settings.
+    method : str or None
+        How hyperparameters are integrated.
+    """
     starts = choose_likelihoods(problem, names)
     vector = FreeTerms(problem, names, starts[0])
-    return maximise_evidence(MixedEvidence(problem, vector, threads, options), starts, options.job)
+    method = choose_integration(problem.model.integrate, problem.terms, vector.size)
+    if method in ("grid", "ccd"):
+        vector.add_default_priors(problem.terms)
+    evidence = MixedEvidence(problem, vector, threads, options)
+    if not vector.size:
+        return SearchResult(problem), evidence, method
+    return maximise_evidence(evidence, starts, options.job), evidence, method

@@ -1,0 +1,120 @@
+"""Corrections of EP's evidence and marginals by the third and fourth cumulants of tilted distributions.
+
+With F_i the factor by which the tilted distribution of site i differs from the posterior q, E_q F_i = 1, the evidence
+is exactly Z = Z_EP E_q[prod F_i] ([OPW]_). As EP matches two moments,
+F_i = 1 + k3_i He3(z_i)/6 + k4_i He4(z_i)/24 + ..., with k3 and k4 the standardised cumulants of the tilted distribution
+of row i and z_i its standardised f, so that with the posterior correlations r_ij of rows
+
+    log Z - log Z_EP = R = sum_(i<j) [k3_i k3_j r_ij^3/6 + k4_i k4_j r_ij^4/24] + ...                              (1)
+
+To third order a latent value k, whose correlations with rows are r_ki, has
+
+    skewness   sum_i k3_i r_ki^3,                                                                                  (2)
+    variance   v_k (1 + sum_(i<j) k3_i k3_j r_ki r_kj r_ij^2);                                                     (3)
+
+EP's means are left as they are.
+
+References
+----------
+.. [OPW] M. Opper, U. Paquet and O. Winther, "Perturbative corrections for approximate inference in Gaussian latent
+   variable models", JMLR 14, 2013.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cavity.ep.site_updates import find_cavities
+
+MAX_PAIRED_ROWS = 2000  # up to which all pairs are summed
+N_NODES, MAX_DEVIATIONS = 161, 10.0  # of the trapezoidal rule of the cumulants
+BLOCK_NUMBERS = 1 << 20
+N_DRAWS, N_TRIPLES = 64, 4000  # of the sketch of sums over pairs
+N_GROUPS = 8  # of draws
+SKETCH_SEED = 20130501
+
+
+class TiltedCumulants(NamedTuple):
+    """Standardised third and fourth cumulants of tilted distributions, (N,) each."""
+
+    third: np.ndarray
+    fourth: np.ndarray
+
+
+class EvidenceCorrection(NamedTuple):
+    """R of (1), and its standard error where it is a sketch, else 0."""
+
+    value: float
+    standard_error: float
+
+
+def find_tilted_cumulants(sites, mean, variance, tau, rho):
+    """Return the cumulants of the tilted distributions of sites at the posterior moments of their f.
+
+    By a trapezoidal rule of 161 nodes over ten standard deviations of the tilted distribution on each side, which
+    converges exponentially for smooth likelihoods and with the square of the step for those with kinks.
+    """
+    m, v, _ = find_cavities(mean, variance, tau, rho, sites.part(sites.one, slice(None)))
+    nodes = np.linspace(-MAX_DEVIATIONS, MAX_DEVIATIONS, N_NODES)
+    third, fourth = np.empty(len(mean)), np.empty(len(mean))
+    step = max(1, BLOCK_NUMBERS // N_NODES)
+    for first in range(0, len(mean), step):
+        part = slice(first, min(first + step, len(mean)))
+        f = mean[part, None] + np.sqrt(variance[part, None]) * nodes
+        y = sites.y[part]
+        with np.errstate(all="ignore"):
+            log_p = sites.likelihood.log_p(y[:, None] if y.ndim == 1 else y[:, None, :], f)
+            log_t = log_p - 0.5 * (f - m[part, None]) ** 2 / v[part, None]
+        log_t = np.where(np.isnan(log_t), -np.inf, log_t)
+        weights = np.exp(log_t - np.max(log_t, axis=1, keepdims=True))
+        weights /= np.sum(weights, axis=1, keepdims=True)
+        apart = nodes - np.sum(weights * nodes, axis=1, keepdims=True)
+        second = np.sum(weights * apart**2, axis=1)
+        third[part] = np.sum(weights * apart**3, axis=1) / second**1.5
+        fourth[part] = np.sum(weights * apart**4, axis=1) / second**2 - 3.0
+    return TiltedCumulants(third, fourth)
+
+
+def correct_evidence(cumulants, correlations):
+    """Return R by all pairs of rows with posterior correlations (N, N)."""
+    third, fourth = cumulants
+    pairs = third @ correlations**3 @ third - np.sum(third**2)
+    more = fourth @ correlations**4 @ fourth - np.sum(fourth**2)
+    return EvidenceCorrection(float(pairs / 12.0 + more / 48.0), 0.0)
+
+
+def sketch_evidence_correction(cumulants, draws):
+    """Return the third-order part of R from independent standardised draws of the rows, (64, N).
+
+    With draws g, g', g'' the mean of (sum_i k3_i g_i g'_i g''_i)^2 is sum_ij k3_i k3_j r_ij^3, here over 4000 triples
+    of a fixed seed. The standard error is that of the jackknife over eight groups of draws.
+    """
+    third, n = cumulants.third, len(draws)
+    triples = np.random.default_rng(SKETCH_SEED).permuted(np.tile(np.arange(n), (N_TRIPLES, 1)), axis=1)[:, :3]
+    sums = np.array([np.sum(third * draws[a] * draws[b] * draws[c]) for a, b, c in triples])
+    estimates = (sums**2 - np.sum(third**2)) / 12.0
+    groups = triples % N_GROUPS
+    left_out = np.array([np.mean(estimates[np.all(groups != group, axis=1)]) for group in range(N_GROUPS)])
+    error = np.sqrt((N_GROUPS - 1) / N_GROUPS * np.sum((left_out - left_out.mean()) ** 2))
+    return EvidenceCorrection(float(np.mean(estimates)), float(error))
+
+
+def correct_marginals(cumulants, latent_correlations, correlations=None):
+    """Return the skewness (2) of latent values, and the factors of their standard deviations by (3).
+
+    Parameters
+    ----------
+    cumulants : TiltedCumulants
+        Of N rows.
+    latent_correlations : ndarray (K, N)
+        Posterior correlations of latent values and rows.
+    correlations : ndarray (N, N), optional
+        Those of the rows; without them the factors are 1.
+    """
+    third = cumulants.third
+    skewness = latent_correlations**3 @ third
+    if correlations is None:
+        return skewness, np.ones(len(skewness))
+    weighted = latent_correlations * third
+    pairs = np.sum((weighted @ correlations**2) * weighted, axis=1) - np.sum(weighted**2, axis=1)
+    return skewness, np.sqrt(np.maximum(1.0 + 0.5 * pairs, 0.0))

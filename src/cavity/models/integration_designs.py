@@ -1,0 +1,162 @@
+"""Integration over a few free numbers about the maximum of their log density: grids, and central composite designs.
+
+With H the negative Hessian of the log density at the maximum x0, H = V L V', and z standard deviations of its normal
+approximation, x(z) = x0 + V L^(-1/2) z. A grid has steps of 3/4 in z, as far as the log density falls by six [RMC]_. A
+central composite design has the centre, points on the axes at r = 1.1 sqrt(m), and the corners of a two-level factorial
+of resolution V at the same radius ([RMC]_, section 6.5); with weights
+
+    w_k/w_0 = exp(m 1.1^2/2)/((n - 1)(1.1^2 - 1))                                                                  (1)
+
+times the ratio of densities, the n points have the mass and the variances of a normal distribution exactly. Before
+that, each half of an axis is stretched by s = sqrt(2)/sqrt(2 d), d the fall of the log density at z = sqrt(2) [RMC]_,
+and the density is multiplied by the product of the s of a point.
+
+References
+----------
+.. [RMC] H. Rue, S. Martino and N. Chopin, "Approximate Bayesian inference for latent Gaussian models by using
+   integrated nested Laplace approximations", JRSS B 71, 2009.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from cavity.base.lazy_scipy import special
+
+GRID_STEP = 0.75  # in standard deviations
+MAX_FALL_NATS = 6.0  # of the log density, where a grid ends
+MAX_GRID_STEPS = 12  # from the centre in one direction
+RADIUS_FACTOR = 1.1  # of a central composite design, times the root of the dimension
+AXIS_STEP = np.sqrt(2.0)  # in standard deviations, where the halves of axes are measured
+MIN_AXIS_FALL, MAX_AXIS_FALL = 1.0 / 16.0, 16.0  # nats: halves of axes are stretched by at most four
+MAX_GRID_NUMBERS, MAX_DESIGN_NUMBERS = 2, 8
+DESIGN_GENERATORS = {
+    5: ((0, 1, 2, 3),),
+    6: ((0, 1, 2, 3, 4),),
+    7: ((0, 1, 2, 3, 4, 5),),
+    8: ((0, 1, 2, 3), (0, 1, 4, 5)),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegrationPoints:
+    """Points of an integral, the values there, and their weights, which sum to one."""
+
+    z: np.ndarray  # (P, m): the first is 0
+    x: np.ndarray  # (P, m)
+    log_density: np.ndarray  # (P,), without corrections
+    weights: np.ndarray  # (P,)
+    log_integral: float  # with corrections
+    plain_log_integral: float  # without
+    values: list  # whatever the function returned beside the log density
+
+
+def choose_method(method, m):
+    """Return "grid" or "ccd" for m free numbers, in place of "auto"."""
+    return method if method != "auto" else "grid" if m <= MAX_GRID_NUMBERS else "ccd"
+
+
+def integrate(function, x0, hessian, method, correct=None):
+    """Integrate exp of a log density.
+
+    Parameters
+    ----------
+    function : callable
+        function(x) returns the log density at x (m,), or None where it has none, and any other value.
+    x0 : ndarray (m,)
+        Its maximum.
+    hessian : ndarray (m, m)
+        Minus the second derivatives there, positive definite.
+    method : {"grid", "ccd"}
+        The points.
+    correct : callable, optional
+        correct(z, values) returns what is added to the log density at all points, (P,).
+
+    Returns
+    -------
+    IntegrationPoints
+
+    Raises
+    ------
+    ArithmeticError
+        If there is no log density at the maximum.
+    """
+    eigenvalues, vectors = np.linalg.eigh(hessian)
+    to_x = vectors / np.sqrt(eigenvalues)
+    evaluations = {}
+
+    def evaluate(z):
+        key = tuple(z)
+        if key not in evaluations:
+            evaluations[key] = function(x0 + to_x @ np.asarray(z))
+        return evaluations[key]
+
+    m = len(x0)
+    top = evaluate((0.0,) * m)[0]
+    if top is None:
+        raise ArithmeticError("there is no posterior at the maximum")
+    if method == "grid":
+        z, log_weights = _walk_grid(evaluate, m, top), None
+        log_weights = np.full(len(z), m * np.log(GRID_STEP))
+    else:
+        z, log_weights = _make_composite_design(evaluate, m, top)
+    found = [(point, weight, evaluate(tuple(point))) for point, weight in zip(z, log_weights, strict=True)]
+    found = [each for each in found if each[2][0] is not None]
+    z = np.array([point for point, _, _ in found])
+    log_density = np.array([value[0] for _, _, value in found])
+    values = [value[1] for _, _, value in found]
+    plain = log_density + np.array([weight for _, weight, _ in found]) - 0.5 * np.sum(np.log(eigenvalues))
+    total = plain if correct is None else plain + correct(z, values)
+    integrals = [float(special.logsumexp(each)) for each in (total, plain)]
+    return IntegrationPoints(z, x0 + z @ to_x.T, log_density, np.exp(total - integrals[0]), *integrals, values)
+
+
+def _walk_grid(evaluate, m, top):
+    """Return the points of a lattice about 0 that are connected by points whose log density has not fallen far."""
+    origin = (0,) * m
+    reached, frontier = {origin}, [origin]
+    steps = [tuple(sign * (axis == i) for i in range(m)) for axis in range(m) for sign in (-1, 1)]
+    while frontier:
+        following = []
+        for at in frontier:
+            for step in steps:
+                new = tuple(a + b for a, b in zip(at, step, strict=True))
+                if new in reached or max(map(abs, new)) > MAX_GRID_STEPS:
+                    continue
+                value = evaluate(tuple(GRID_STEP * each for each in new))[0]
+                reached.add(new)
+                if value is not None and value > top - MAX_FALL_NATS:
+                    following.append(new)
+        frontier = following
+    ordered = [origin, *sorted(reached - {origin})]
+    return GRID_STEP * np.array(ordered, dtype=np.float64)
+
+
+def _make_composite_design(evaluate, m, top):
+    """Return the points of the design, stretched, and the logs of their weights, with those of the stretching."""
+    stretch = np.ones((m, 2))  # below and above the centre
+    for axis, side in product(range(m), (0, 1)):
+        z = np.zeros(m)
+        z[axis] = AXIS_STEP * (1 if side else -1)
+        value = evaluate(tuple(z))[0]
+        fall = MAX_AXIS_FALL if value is None else np.clip(top - value, MIN_AXIS_FALL, MAX_AXIS_FALL)
+        stretch[axis, side] = 1.0 / np.sqrt(fall)
+    radius = RADIUS_FACTOR * np.sqrt(m)
+    axes = radius * np.concatenate([-np.eye(m), np.eye(m)])
+    corners = RADIUS_FACTOR * make_two_level_factorial(m)
+    points = np.concatenate([np.zeros((1, m)), axes, corners])
+    ratio = np.exp(0.5 * radius**2) / ((len(points) - 1) * (RADIUS_FACTOR**2 - 1.0))  # (1)
+    # w_0 is such that the mass of a normal density is (2 pi)^(m/2)
+    first = 1.0 - 1.0 / RADIUS_FACTOR**2
+    log_weights = np.full(len(points), np.log(first * ratio)) + 0.5 * m * np.log(2.0 * np.pi)
+    log_weights[0] -= np.log(ratio)
+    scale = np.where(points > 0, stretch[:, 1], np.where(points < 0, stretch[:, 0], stretch.mean(axis=1)))
+    return points * scale, log_weights + np.sum(np.log(scale), axis=1)
+
+
+def make_two_level_factorial(m):
+    """Return the corners of a fraction of resolution V or more of a two-level factorial, (corners, m) of -1 and 1."""
+    generators = DESIGN_GENERATORS.get(m, ())
+    base = np.array(list(product((-1.0, 1.0), repeat=m - len(generators))))
+    return np.column_stack([base, *(np.prod(base[:, columns], axis=1) for columns in generators)])

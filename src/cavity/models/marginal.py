@@ -1,0 +1,198 @@
+"""Marginals of latent values: mixtures of skew-normal densities, one for each point of an integral.
+
+References
+----------
+.. [A] A. Azzalini, "A class of distributions which includes the normal ones", Scandinavian Journal of Statistics 12,
+   1985.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
+from cavity.base.lazy_scipy import special
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, Frozen
+from cavity.base.summary import MarginalTable
+
+MAX_SKEWNESS = 0.99  # of skew-normal densities, nearly
+MAX_DEVIATIONS = 40.0  # from the mean of a component, where quantiles are searched for
+N_BISECTIONS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Marginal(Frozen):
+    """The posterior of one number: a mixture of skew-normal densities [A]_ with given moments.
+
+    Parameters
+    ----------
+    name : str
+        Of the number.
+    weights : ndarray (P,)
+        Of the components, which sum to one.
+    means, sds : ndarray (P,)
+        Their moments.
+    skewness : float
+        That of all components, below 0.99 in size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity import Marginal
+    >>> marginal = Marginal("x", np.array([1.0]), np.array([0.0]), np.array([1.0]), 0.0)
+    >>> marginal.interval(0.95).round(3).tolist()
+    [-1.96, 1.96]
+    """
+
+    name: str
+    weights: FloatArray
+    means: FloatArray
+    sds: FloatArray
+    skewness: float
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return float(self.weights @ self.means)
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation."""
+        return float(np.sqrt(self.weights @ (self.sds**2 + (self.means - self.mean) ** 2)))
+
+    def _components(self):
+        """Place, scale and slant of the components."""
+        return find_skew_normal(self.means, self.sds, np.full(len(self.means), self.skewness))
+
+    def density(self, x: ArrayLike) -> FloatOrArray:
+        """Return the density.
+
+        Parameters
+        ----------
+        x : float or array_like
+            Where it is wanted.
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `x`.
+        """
+        place, scale, slant = self._components()
+        z = (np.asarray(x, dtype=np.float64)[..., None] - place) / scale
+        log_density = np.log(2.0 / scale) - 0.5 * (z * z + LOG_2PI) + special.log_ndtr(slant * z)
+        return (np.exp(log_density) @ self.weights)[()]
+
+    def cdf(self, x: ArrayLike) -> FloatOrArray:
+        """Return the probability of smaller values.
+
+        Parameters
+        ----------
+        x : float or array_like
+            Where it is wanted.
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `x`.
+        """
+        place, scale, slant = self._components()
+        return (
+            evaluate_skew_normal_cdf(np.asarray(x, dtype=np.float64)[..., None], place, scale, slant) @ self.weights
+        )[()]
+
+    def quantile(self, p: ArrayLike) -> FloatOrArray:
+        """Return quantiles.
+
+        Parameters
+        ----------
+        p : float or array_like
+            Probabilities in (0, 1).
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `p`.
+
+        Raises
+        ------
+        ValueError
+            For probabilities outside (0, 1).
+        """
+        p = arrays.check_finite_array(p, "p", ndim=None)
+        if not np.all((p > 0) & (p < 1)):
+            raise arrays.error_of("p", f"must be in (0, 1), got {p.tolist()}")
+        table = tabulate_mixture_marginals(
+            (self.name,), self.weights, self.means[:, None], self.sds[:, None], np.array([self.skewness])
+        )
+        return np.array([table.quantile(each)[0] for each in p.ravel()]).reshape(p.shape)[()]
+
+    def interval(self, level: float = 0.95) -> FloatArray:
+        """Return the central interval of a probability.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals; as much is left out on either side.
+
+        Returns
+        -------
+        ndarray (2,)
+            Lower and upper end.
+        """
+        level = arrays.check_number(level, "level", low=0, high=1)
+        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+
+def find_skew_normal(mean, sd, skewness):
+    """Return place, scale and slant of skew-normal densities with these moments, the skewness below 0.99 in size."""
+    skewness = np.clip(skewness, -MAX_SKEWNESS, MAX_SKEWNESS)
+    power = np.abs(skewness) ** (2.0 / 3.0)
+    delta = np.sign(skewness) * np.sqrt(0.5 * np.pi * power / (power + (2.0 - 0.5 * np.pi) ** (2.0 / 3.0)))
+    scale = sd / np.sqrt(1.0 - 2.0 * delta**2 / np.pi)
+    return mean - scale * delta * np.sqrt(2.0 / np.pi), scale, delta / np.sqrt(1.0 - delta**2)
+
+
+def evaluate_skew_normal_cdf(x, place, scale, slant):
+    """Return the distribution functions of skew-normal densities, elementwise."""
+    z = (x - place) / scale
+    return np.clip(special.ndtr(z) - 2.0 * special.owens_t(z, slant), 0.0, 1.0)
+
+
+def tabulate_mixture_marginals(names, weights, means, sds, skewness):
+    """Return marginals of several numbers, mixtures of skew-normal densities.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Of the numbers, D of them.
+    weights : ndarray (P,)
+        Of the components.
+    means, sds : ndarray (P, D)
+        Of the components.
+    skewness : ndarray (D,)
+        Of all components of a number.
+
+    Returns
+    -------
+    MarginalTable
+    """
+    mean = weights @ means
+    sd = np.sqrt(weights @ (sds**2 + (means - mean) ** 2))
+    place, scale, slant = find_skew_normal(means, sds, np.broadcast_to(skewness, means.shape))
+
+    def cdf(x):
+        return weights @ evaluate_skew_normal_cdf(x, place, scale, slant)
+
+    def quantile(p):
+        low = np.min(means - MAX_DEVIATIONS * sds, axis=0)
+        high = np.max(means + MAX_DEVIATIONS * sds, axis=0)
+        for _ in range(N_BISECTIONS):
+            middle = 0.5 * (low + high)
+            is_below = cdf(middle) < p
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        return 0.5 * (low + high)
+
+    return MarginalTable(tuple(names), mean, sd, quantile, 1.0 - cdf(np.zeros(len(mean))))

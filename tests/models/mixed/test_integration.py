@@ -1,0 +1,230 @@
+"""Posteriors integrated over hyperparameters, against integrals by brute force."""
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize, special, stats
+from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS
+
+import cavity
+from cavity.priors import PC, HalfNormal, LogNormal, PCCorrelation
+from cavity.terms import Autoregressive
+
+SUCCESSES = [4, 2, 2] + [1] * 6 + [0] * 16  # of 25 groups of 4 rows
+GROUPS = np.repeat(np.arange(25), 4)
+BINARY = np.concatenate([np.repeat([1, 0], [k, 4 - k]) for k in SUCCESSES])
+RNG = np.random.default_rng(17)
+
+
+def fit_rare(integrate_, **options):
+    """Rare successes in groups, an intercept N(0, 25), sd ~ N+(0, 9)."""
+    model = cavity.MixedGLM("g", "logit", prior_variance=25.0, priors={"sd": HalfNormal(3.0)}, integrate=integrate_)
+    return model.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS}, **options)
+
+
+@pytest.fixture(scope="module")
+def rare():
+    return fit_rare("grid")
+
+
+def test_rare_successes_by_quadrature(rare):
+    """Evidence and sd, against a three-dimensional integral of which that over effects is one-dimensional."""
+    z = np.linspace(-8.0, 8.0, 401)
+    w = stats.norm.pdf(z) * (z[1] - z[0])
+    k, counts = np.unique(SUCCESSES, return_counts=True)
+    intercepts = np.linspace(-9.0, 3.0, 121)
+    sds = np.linspace(1e-3, 9.0, 121)
+    log_joint = np.empty((len(sds), len(intercepts)))
+    for i, sd in enumerate(sds):
+        f = intercepts[:, None] + sd * z
+        each = k[:, None, None] * special.log_expit(f) + (4 - k)[:, None, None] * special.log_expit(-f)
+        log_joint[i] = counts @ np.log(np.exp(each) @ w)
+    log_joint += stats.norm(0.0, 5.0).logpdf(intercepts) + stats.halfnorm(scale=3.0).logpdf(sds)[:, None]
+    total = integrate.simpson(integrate.simpson(np.exp(log_joint), x=intercepts), x=sds)
+    assert np.log(total) == pytest.approx(-40.488, abs=EXPANSION)  # as published with other integrals
+    corrected = rare.log_evidence + rare.evidence_correction
+    assert corrected == pytest.approx(np.log(total), abs=EXPANSION)
+    by_sd = integrate.simpson(np.exp(log_joint), x=intercepts) / total
+    mean = integrate.simpson(sds * by_sd, x=sds)
+    table = rare.integration.table()
+    assert table.columns["mean"][0] == pytest.approx(mean, rel=EXPANSION)
+    spread = np.sqrt(integrate.simpson((sds - mean) ** 2 * by_sd, x=sds))
+    assert table.columns["sd"][0] == pytest.approx(spread, rel=0.01)
+    cumulative = np.cumsum(by_sd) * (sds[1] - sds[0])
+    for name, p in (("2.5%", 0.025), ("50%", 0.5), ("97.5%", 0.975)):
+        assert table.columns[name][0] == pytest.approx(np.interp(p, cumulative, sds), abs=0.05 * spread)
+    by_intercept = integrate.simpson(np.exp(log_joint), x=sds, axis=0) / total
+    mean = integrate.simpson(intercepts * by_intercept, x=intercepts)
+    spread = np.sqrt(integrate.simpson((intercepts - mean) ** 2 * by_intercept, x=intercepts))
+    marginal = rare.marginal("x1")
+    assert marginal.mean == pytest.approx(mean, abs=0.02 * spread)
+    assert marginal.sd == pytest.approx(spread, rel=0.02)
+    cumulative = np.cumsum(by_intercept) * (intercepts[1] - intercepts[0])
+    ends = [np.interp(p, cumulative, intercepts) for p in (0.025, 0.975)]
+    np.testing.assert_allclose(marginal.interval(), ends, atol=0.08 * spread)
+    plug_in = fit_rare(False)
+    assert np.max(np.abs(plug_in.interval()[0] - ends)) > 3.0 * np.max(np.abs(marginal.interval() - ends))
+
+
+def test_moments_are_those_of_the_mixture(rare):
+    points, weights = rare._effects.points, rare.integration.weights
+    assert weights.sum() == pytest.approx(1.0, abs=100 * LAST_BIT)
+    means = np.stack([each.mean for each in points])
+    np.testing.assert_allclose(rare.mean, weights @ means[:, :1], rtol=ROOT_EPS)
+    second = weights @ (np.stack([each.variance for each in points]) + means**2)
+    np.testing.assert_allclose(rare._effects.variance, second - (weights @ means) ** 2, rtol=ROOT_EPS)
+    rows = rare.rows(np.ones((2, 1)), {"g": [0, 99]}, "new")
+    mean, variance = rare.predict(rows)
+    known = [
+        each.predict(rare._layout.rows(np.ones((1, 1)), [(np.zeros(1, dtype=int), np.ones((1, 1)))])) for each in points
+    ]
+    assert mean[0] == pytest.approx(weights @ [m[0] for m, _ in known], rel=ROOT_EPS)
+    second = weights @ [v[0] + m[0] ** 2 for m, v in known]
+    assert variance[0] == pytest.approx(second - mean[0] ** 2, rel=ROOT_EPS)
+    sds = rare.integration.values[:, 0]
+    assert variance[1] == pytest.approx(rare.variance[0] + weights @ sds**2, rel=ROOT_EPS)
+    draws = rare._effects.sample(4000, np.random.default_rng(0))[:, 0]
+    assert draws.mean() == pytest.approx(rare.mean[0], abs=4.0 * rare.sd[0] / 4000**0.5)
+
+
+def test_a_linear_model_by_its_evidence():
+    """Two standard deviations, whose posterior is known but for a constant: the dense Gaussian evidence."""
+    groups = np.repeat(np.arange(8), 4)
+    y = 0.8 * RNG.normal(size=8)[groups] + RNG.normal(size=32)
+    priors = {"sd": PC(2.0), "noise_variance": LogNormal(1.0, 1.0)}
+    model = cavity.MixedGLM("g", "gaussian", prior_variance=4.0, priors=priors, integrate="grid")
+    posterior = model.fit(np.ones((32, 1)), y, groups={"g": groups})
+    same = groups[:, None] == groups
+    logs = np.linspace(-6.0, 2.0, 161), np.linspace(-1.5, 1.8, 111)
+    log_joint = np.empty((161, 111))
+    for i, a in enumerate(logs[0]):
+        for j, b in enumerate(logs[1]):
+            covariance = 4.0 + np.exp(2.0 * a) * same + np.exp(b) * np.eye(32)
+            sign, log_det = np.linalg.slogdet(covariance)
+            log_joint[i, j] = -0.5 * (log_det + y @ np.linalg.solve(covariance, y) + 32.0 * np.log(2.0 * np.pi))
+            log_joint[i, j] += stats.expon(scale=1.0 / PC(2.0).rate).logpdf(np.exp(a)) + a + stats.norm().logpdf(b)
+    joint = np.exp(log_joint)
+    total = integrate.simpson(integrate.simpson(joint, x=logs[1]), x=logs[0])
+    assert posterior.log_evidence == pytest.approx(np.log(total), abs=0.03)
+    assert posterior.evidence_correction == 0.0
+    by_sd = integrate.simpson(joint, x=logs[1]) / total
+    mean = integrate.simpson(np.exp(logs[0]) * by_sd, x=logs[0])
+    table = posterior.integration.table()
+    found = dict(zip(table.names, table.columns["mean"], strict=True))
+    assert found["sd(intercept | g)"] == pytest.approx(mean, rel=0.03)
+    by_noise = integrate.simpson(joint, x=logs[0], axis=0) / total
+    mean = integrate.simpson(np.exp(logs[1]) * by_noise, x=logs[1])
+    assert found["noise_variance"] == pytest.approx(mean, rel=0.01)
+
+
+def test_a_design_over_three_hyperparameters():
+    """An autoregression with noise: the design beside a grid over the same free numbers."""
+    t = np.arange(60)
+    y = np.sin(t / 6.0) + 0.3 * RNG.normal(size=60)
+    priors = {"ar1(t)": {"sd": PC(2.0), "rho": PCCorrelation(0.5, 0.8)}, "noise_variance": LogNormal(0.1, 1.0)}
+    fits = {}
+    for method in ("ccd", "grid"):
+        model = cavity.MixedGLM([Autoregressive("t")], "gaussian", prior_variance=4.0, priors=priors, integrate=method)
+        fits[method] = model.fit(np.ones((60, 1)), y, groups={"t": t})
+    assert len(fits["ccd"].integration.weights) == 15
+    assert fits["ccd"].log_evidence == pytest.approx(fits["grid"].log_evidence, abs=0.15)
+    assert fits["ccd"].sd[0] == pytest.approx(fits["grid"].sd[0], rel=0.1)
+    assert "central composite design" in repr(fits["ccd"])
+
+
+def test_leave_one_out_is_integrated(rare):
+    """The harmonic mean of the densities at the points, as each has the row."""
+    fits = []
+    for sd in rare.integration.values[:, 0]:
+        model = cavity.MixedGLM("g", "logit", prior_variance=25.0, effect_covariances={"g": sd**2})
+        fits.append(model.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS}).loo_log_density)
+    expected = -special.logsumexp(np.log(rare.integration.weights)[:, None] - np.array(fits), axis=0)
+    np.testing.assert_allclose(rare.loo_log_density, expected, atol=EARLY)
+
+
+def test_the_mode_alone_is_the_plain_fit_with_corrections():
+    plain, mode = fit_rare(False), fit_rare("mode")
+    assert mode.log_evidence == plain.log_evidence
+    np.testing.assert_array_equal(mode.loo_log_density, plain.loo_log_density)
+    np.testing.assert_allclose(mode.mean, plain.mean, rtol=ROOT_EPS)
+    assert plain.evidence_correction is None
+    assert 0.0 < mode.evidence_correction < EXPANSION
+    assert mode.integration.names == ()
+    given = cavity.MixedGLM("g", "logit", prior_variance=25.0, effect_covariances={"g": 4.0}, integrate="mode")
+    known = given.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+    assert known.log_evidence == pytest.approx(-39.6444061111, abs=ROOT_EPS)
+
+
+def test_auto_integrates_where_there_are_few_levels():
+    assert fit_rare("auto").integration.method == "grid"
+    groups = {"g": np.arange(100) // 3}
+    many = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="auto")
+    assert many.fit(np.ones((100, 1)), BINARY, groups=groups).integration is None
+    default = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="auto")
+    posterior = default.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+    assert posterior.hyperparameters.log_prior != 0.0  # of a default prior, which is proper
+
+
+def test_files(rare, tmp_path):
+    rare.save(tmp_path / "rare.npz")
+    again = cavity.load(tmp_path / "rare.npz")
+    np.testing.assert_array_equal(again.interval(), rare.interval())
+    np.testing.assert_array_equal(again.integration.weights, rare.integration.weights)
+    assert again.summary().names == rare.summary().names
+    assert again.marginal(("g", 3)).interval().tolist() == rare.marginal(("g", 3)).interval().tolist()
+    plain = fit_rare(False)
+    plain.save(tmp_path / "plain.npz")
+    assert cavity.load(tmp_path / "plain.npz").integration is None
+
+
+def test_the_same_bits_for_any_number_of_threads(rare):
+    other = fit_rare("grid", n_threads=2)
+    assert other.log_evidence == rare.log_evidence
+    assert other.mean.tobytes() == rare.mean.tobytes()
+    assert other.integration.weights.tobytes() == rare.integration.weights.tobytes()
+
+
+def test_evidences_of_two_kinds_are_not_compared(rare):
+    with pytest.raises(ValueError, match="'a' is, and 'b' has the evidence at the maximum"):
+        cavity.compare({"a": rare, "b": fit_rare(False)})
+    with pytest.warns(cavity.NumericalWarning, match="doubtful"):
+        table = cavity.compare({"a": rare, "b": rare})
+    assert table.columns["correction"][0] == rare.evidence_correction
+
+
+BAD = [
+    (dict(integrate="laplace"), "integrate must be"),
+    (dict(integrate="grid", priors="avoid-zero"), "priors must be proper"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), BAD)
+def test_bad_settings(settings, words):
+    with pytest.raises(ValueError, match=words):
+        cavity.MixedGLM("g", "logit", **settings)
+
+
+def test_what_an_integrated_posterior_has_not(rare):
+    with pytest.raises(ValueError, match="integrated or corrected cannot be updated"):
+        rare.update(np.ones((1, 1)), [1], groups={"g": [0]})
+    with pytest.raises(ValueError, match="effect must be"):
+        rare.marginal("age")
+
+
+def test_marginals_of_a_mixture():
+    """Density, distribution function and quantiles of skew-normal components, against SciPy's."""
+    marginal = cavity.Marginal("x", np.array([0.3, 0.7]), np.array([-1.0, 2.0]), np.array([0.5, 1.5]), 0.6)
+    laws = []
+    for mean, sd in ((-1.0, 0.5), (2.0, 1.5)):
+        slant = optimize.brentq(lambda a: float(stats.skewnorm.stats(a, moments="s")) - 0.6, 0.0, 50.0)
+        m, v = stats.skewnorm.stats(slant)
+        scale = sd / np.sqrt(v)
+        laws.append(stats.skewnorm(slant, mean - scale * m, scale))
+    x = np.linspace(-4.0, 8.0, 7)
+    np.testing.assert_allclose(marginal.density(x), 0.3 * laws[0].pdf(x) + 0.7 * laws[1].pdf(x), rtol=OPTIMUM)
+    np.testing.assert_allclose(marginal.cdf(x), 0.3 * laws[0].cdf(x) + 0.7 * laws[1].cdf(x), atol=EARLY)
+    p = np.array([0.01, 0.3, 0.99])
+    np.testing.assert_allclose(marginal.cdf(marginal.quantile(p)), p, atol=ROOT_EPS)
+    mean = integrate.quad(lambda x: x * marginal.density(x), -20.0, 30.0)[0]
+    assert marginal.mean == pytest.approx(mean, abs=PRINTED)
+    with pytest.raises(ValueError, match=r"p must be in \(0, 1\)"):
+        marginal.quantile(1.0)

@@ -63,7 +63,7 @@ ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "s
 # fall. All others have the same text wherever there is an entry.
 TEXTS_BY_NAME = {
     2: (
-        "order levels table "
+        "order levels table k "
         "*column *names K_aa K_ab K_fb K_ff_diagonal approximation ax b batch_size bounds centre class_weight "
         "classes clutter_variance clutter_weight copy_X_train covariance_prior covariance_type damping data "
         "degrees_of_freedom_prior effects eval_gradient factor fixed forgetting gamma1 gamma2 "
@@ -78,8 +78,8 @@ TEXTS_BY_NAME = {
         "log_density model n_inducing dispersion offset out random_state sd start title "
     ),
     4: "term initial_means kernel max_iter n_components n_samples noise precision prior_mean return_std",
-    5: "scale **options columns covariance missing name names power schedule",
-    6: "alpha intercept likelihood q rng shape",
+    5: "scale **options covariance missing name names power schedule",
+    6: "alpha columns intercept likelihood q rng shape",
     7: "weights learn tol",
     8: "posterior prior_variance",
     10: "mean x",

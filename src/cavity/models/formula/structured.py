@@ -31,9 +31,6 @@ def parse_term(text, graphs=None):
     if function == "s":
         names = {"k", "by", "period", "knots", "extrapolate"}
         return terms.Smooth(*_take(text, columns, 1), group=group, **_check_options(text, options, names))
-    if function in ("te", "ti"):
-        options = _check_options(text, options, {"k", "extrapolate"})
-        return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
     if function in ("rw1", "rw2"):
         _check_options(text, options, set())
         return terms.RandomWalk(*_take(text, columns, 1), order=int(function[-1]), group=group)
@@ -41,6 +38,9 @@ def parse_term(text, graphs=None):
         return terms.Autoregressive(*_take(text, columns, 1), group=group, **_check_options(text, options, {"until"}))
     if group is not None:
         raise _refuse(text, "it has no effects by group")
+    if function in ("te", "ti"):
+        options = _check_options(text, options, {"k", "ranges"})
+        return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
     if function == "seasonal":
         column, period = _take(text, columns, 2)
         _check_options(text, options, set())

@@ -89,7 +89,7 @@ class StructuredCurves:
         level : float in (0, 1), default 0.95
             Probability of the intervals; as much is left out on either side.
         n_points : int, default 100
-            Number of points of the grid, for each level.
+            Number of points of the grid, for each level; of a surface about so many in all.
 
         Returns
         -------

@@ -17,7 +17,8 @@ from cavity.sources.dataset import open_table
 class NumberColumns:
     """A posterior by formula whose rows are arrays of the formula's columns of numbers, and the rows of a table.
 
-    Columns of categories stay at their most frequent level, and effects of groups at zero.
+    Columns of categories stay at their most frequent level, and effects of groups at zero. Columns of structured terms
+    stay within the range of these, or at values that rows have where a term has no others.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class NumberColumns:
         if not names:
             return None
         fixed = {}
-        for name in coding.levels:
+        for name in (*coding.levels, *_list_structured(posterior)[1]):
             labels, counts = np.unique(np.asarray(table[name]), return_counts=True)
             fixed[name] = labels[np.argmax(counts)]
         rows = np.column_stack([arrays.check_finite_array(table[name], f"X[{name!r}]", ndim=(1,)) for name in names])
@@ -78,9 +79,20 @@ class NumberColumns:
     def table(self, points, **others):
         """Return the columns of a formula for an array (n, D) of its columns of numbers."""
         constants = self.fixed | others
-        return dict(zip(self.columns, points.T, strict=True)) | {
+        return {name: self._keep_known(name, values) for name, values in zip(self.columns, points.T, strict=True)} | {
             name: np.full(len(points), value) for name, value in constants.items()
         }
+
+    def _keep_known(self, name, values):
+        """The values of a column, or what is nearest to them of what the structured terms know."""
+        for built in _structured_terms(self.posterior):
+            if name in split_columns(built)[0] and not getattr(built, "extrapolate", False):
+                known = np.unique(self.rows[:, self.columns.index(name)])
+                values = np.clip(values, known[0], known[-1])
+                if not built.has_knots:
+                    middles = 0.5 * (known[1:] + known[:-1])
+                    values = known[np.searchsorted(middles, values)]
+        return values
 
     def predict(self, points, *, noise=False, **options):
         """Predict the rows of an array (n, D); noise of mixed models has the effects of a new level."""
@@ -97,4 +109,37 @@ class NumberColumns:
 def list_number_columns(posterior):
     """Return the names of the columns of numbers of the formula of a posterior; none without a formula."""
     coding = getattr(posterior, "_coding", None)
-    return set() if coding is None else coding.variables - coding.levels.keys()
+    if coding is None:
+        return set()
+    numbers, labels = _list_structured(posterior)
+    return (coding.variables | numbers) - coding.levels.keys() - labels
+
+
+def _structured_terms(posterior):
+    """The structured terms of a posterior, as built."""
+    return getattr(getattr(posterior, "_reader", None), "structured", ())
+
+
+def _list_structured(posterior):
+    """Names of the columns of numbers, and of labels, that structured terms read."""
+    numbers, labels = set(), set()
+    for built in _structured_terms(posterior):
+        varying, own_labels, constants = split_columns(built)
+        numbers |= {*varying, *constants}
+        labels |= {*own_labels}
+    return numbers - labels, labels
+
+
+def split_columns(built):
+    """Return names of the columns of numbers along which a structured term varies, of its labels, and of multipliers.
+
+    A term without a grid has labels alone.
+    """
+    try:
+        table = built.grid(2)
+    except ValueError:
+        return [], list(built.variables), []
+    labels = [name for name, values in table.items() if np.asarray(values).dtype == object]
+    numbers = [name for name in table if name not in labels]
+    constants = [name for name in numbers if np.ptp(table[name]) == 0.0]
+    return [name for name in numbers if name not in constants], labels, constants

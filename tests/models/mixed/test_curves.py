@@ -107,6 +107,13 @@ def test_curves_by_level_and_of_states(frame):
     assert one.columns["f"].tolist() == ["b", "b"]
 
 
+def test_columns_by_their_numbers(frame):
+    model = cavity.MixedGLM([cavity.terms.Smooth(0, k=6)], "gaussian", intercept=True)
+    posterior = model.fit(frame[["x"]].to_numpy(), frame.y)
+    one, other = (posterior.curve("s(0)", {key: [2.0, 3.0]}).columns["mean"] for key in (0, "0"))
+    np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

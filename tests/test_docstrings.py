@@ -73,7 +73,7 @@ TEXTS_BY_NAME = {
         "weight_concentration_prior "
     ),
     3: (
-        "by groups group column period "
+        "by effects groups group column period "
         "K_bb Z a accelerate ard as_frame callback degrees_of_freedom fit_intercept fitted index lengthscale "
         "log_density model n_inducing dispersion offset out random_state sd start title "
     ),

@@ -124,6 +124,12 @@ def test_terms_without_a_variable_are_intervals(frame):
     assert len(TermDisplay.from_posterior(posterior, "s(x | g)", frame).names) == 9
 
 
+def test_terms_of_several_levels_a_row_are_curves_of_single_ones(frame):
+    posterior = fit(frame, "y ~ rw1(t | mm(g, h))")
+    drawn = TermDisplay.from_posterior(posterior, "rw1(t | mm(g, h))", frame)
+    assert (drawn.group, len(drawn.names), drawn.rows) == ("g", 9, None)
+
+
 def test_expected_observations_along_a_column_of_a_term(frame):
     """Other columns stay at medians, those of states at one that there is, labels at the most frequent."""
     posterior = fit(frame, "y ~ s(x, by=f, k=6) + ar1(t)")

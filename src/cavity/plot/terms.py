@@ -48,7 +48,7 @@ class TermDisplay(display.Display):
     level : float
         Probability of the intervals; as much is left out on either side.
     rows : ndarray (N,) or None
-        The variable in rows that are drawn.
+        The variable in rows that are drawn; None where several levels act in a row.
     row_codes : ndarray of int (N,) or None
         The number of the level of each row.
     residuals : ndarray (N,) or None
@@ -137,7 +137,8 @@ class TermDisplay(display.Display):
         if labels:
             names, codes = np.unique(list(map(str, table[labels[0]])), return_inverse=True)
         rows, row_codes, residuals = None, None, None
-        if X is not None:
+        built = find_built(posterior, term)
+        if X is not None and built.point_variables == built.variables:
             columns = read_term_columns(posterior, X)
             rows = fold(posterior, term, arrays.check_finite_array(columns[column], column, ndim=(1,)))
             row_codes = np.zeros(len(rows), dtype=np.intp)
@@ -154,7 +155,7 @@ class TermDisplay(display.Display):
             codes=codes,
             group=str(labels[0]) if labels else None,
             names=tuple(map(str, names)),
-            are_states=not find_built(posterior, term).has_knots,
+            are_states=not built.has_knots,
             level=arrays.check_number(level, "level", low=0.0, high=1.0),
             rows=rows,
             row_codes=row_codes,

@@ -205,10 +205,13 @@ def _read_points(built, points, argument):
     if available is None:
         message = f"must be a dict or data frame with the columns of {built.name}, got {type(points).__name__}"
         raise arrays.error_of(argument, message, TypeError)
-    missing = [name for name in built.variables if str(name) not in available]
+    names = built.variables
+    if any(str(name) not in available for name in names):
+        names = built.point_variables
+    missing = [name for name in names if str(name) not in available]
     if missing:
         raise arrays.error_of(argument, f"must have the columns of {built.name}: {missing[0]!r} missing")
-    keys = {name: name if isinstance(points, Mapping) and name in points else str(name) for name in built.variables}
+    keys = {name: name if isinstance(points, Mapping) and name in points else str(name) for name in names}
     values = {name: get_column(points, key) for name, key in keys.items()}
     length = max((len(value) for value in values.values() if np.ndim(value)), default=1)
     return {

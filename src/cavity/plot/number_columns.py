@@ -141,5 +141,6 @@ def split_columns(built):
         return [], list(built.variables), []
     labels = [name for name, values in table.items() if np.asarray(values).dtype == object]
     numbers = [name for name in table if name not in labels]
+    labels += [name for name in built.variables if name not in table]  # of other levels in a row
     constants = [name for name in numbers if np.ptp(table[name]) == 0.0]
     return [name for name in numbers if name not in constants], labels, constants

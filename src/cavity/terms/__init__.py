@@ -2,7 +2,7 @@
 
 from cavity.terms.base import StructuredTerm
 from cavity.terms.chains import Autoregressive, BuiltAutoregression, BuiltSeasonal, Seasonal
-from cavity.terms.group_terms import BuiltMembers, BuiltMembership, BuiltPrecision, GivenPrecision, MultiMembership
+from cavity.terms.group_terms import BuiltMembers, BuiltPrecision, GivenPrecision, MultiMembership
 from cavity.terms.smooth import BuiltSmooth, Smooth
 from cavity.terms.tensor import BuiltTensorSmooth, TensorSmooth
 from cavity.terms.walks import BuiltWalk, RandomWalk
@@ -26,7 +26,6 @@ BUILT_TERMS = {  # which files may hold
         BuiltAutoregression,
         BuiltSeasonal,
         BuiltPrecision,
-        BuiltMembership,
         BuiltMembers,
     )
 }

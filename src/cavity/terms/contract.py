@@ -159,6 +159,7 @@ class BuiltTerm(ABC):
     prior: TermPrior
     has_linked_rows = False  # whether rows have effects that the prior does not link, so that they fill the factor
     has_knots = False  # whether more effects may show more of the same function
+    is_full = False  # whether there cannot be more of them
 
     @property
     def point_variables(self) -> tuple[str, ...]:

@@ -118,21 +118,8 @@ class GivenPrecision(StructuredTerm):
         return built
 
 
-class LevelRows:
-    """Base of built terms that have one effect a level."""
-
-    @property
-    def size(self):
-        """The number of effects."""
-        return len(self.levels)
-
-    def effect_names(self):
-        """Return the names of the levels."""
-        return self.levels.names
-
-
 @dataclass(frozen=True, eq=False)
-class BuiltPrecision(LevelRows, BuiltTerm):
+class BuiltPrecision(BuiltTerm):
     """A `GivenPrecision` whose levels are in order."""
 
     name: str
@@ -146,6 +133,15 @@ class BuiltPrecision(LevelRows, BuiltTerm):
     def variables(self):
         """The columns that it reads."""
         return (self.group,)
+
+    @property
+    def size(self):
+        """The number of effects."""
+        return len(self.levels)
+
+    def effect_names(self):
+        """Return the names of the levels."""
+        return self.levels.names
 
     @cached_property
     def prior(self):
@@ -273,7 +269,8 @@ class MultiMembership(StructuredTerm):
         found = [read_labels(table[group], f"column {group!r}") for group in self.groups]
         labels = sorted({label for column in found for label in (column.kinds or np.unique(column.values).tolist())})
         levels = Levels((self.groups[0],), (tuple(labels),), np.arange(len(labels))[:, None])
-        return BuiltMembership(self.name, self.groups, self.weights, levels)
+        independent = BuiltPrecision(self.name, self.groups[0], levels, sparse.eye_array(len(labels)), None, False)
+        return BuiltMembers(self.name, self.groups, self.weights, independent)
 
 
 def list_member_columns(groups, weights, effects=None):
@@ -290,7 +287,7 @@ def read_weights(weights, table, n):
 
 @dataclass(frozen=True, eq=False)
 class BuiltMembers(BuiltTerm):
-    """A `MultiMembership` whose levels have effects of a term, `inner`, by the first of the columns."""
+    """A `MultiMembership` with the term that its levels have by the first of the columns, `inner`."""
 
     name: str
     groups: tuple[Any, ...]
@@ -354,49 +351,3 @@ class BuiltMembers(BuiltTerm):
             if variance is not None:
                 total = w**2 * variance + (0.0 if total is None else total)
         return total
-
-
-@dataclass(frozen=True, eq=False)
-class BuiltMembership(LevelRows, BuiltTerm):
-    """A `MultiMembership` with its levels."""
-
-    name: str
-    groups: tuple[Any, ...]
-    weights: tuple[Any, ...]
-    levels: Levels
-    has_linked_rows = True
-
-    @property
-    def variables(self):
-        """The columns that it reads."""
-        return list_member_columns(self.groups, self.weights)
-
-    @cached_property
-    def prior(self):
-        """That of the effects."""
-        index = np.arange(self.size)
-        ones = np.ones((1, self.size))
-        return ScaledStructures((Parameter("sd"),), index, index, ones, None, (0,), (1.0,), (self.size,), 0.0)
-
-    def _codes_and_weights(self, table, levels):
-        """Numbers of the levels, and weights, (M, columns) both."""
-        first = self.groups[0]
-        codes = [read_codes(self.levels, {first: table[group]}, levels) for group in self.groups]
-        return np.stack(codes, axis=1), read_weights(self.weights, table, len(codes[0]))
-
-    def design(self, table, levels="known"):
-        """Return the rows Z of a table of columns: weights at the levels, which add up where a level is there twice."""
-        codes, weights = self._codes_and_weights(table, levels)
-        values = np.where(codes < 0, 0.0, weights)
-        ends = codes.shape[1] * np.arange(len(codes) + 1)
-        rows = sparse.csr_array((values.ravel(), np.maximum(codes, 0).ravel(), ends), (len(codes), self.size))
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
-        return rows
-
-    def extra_variance(self, table, free, levels="known"):
-        """Return the variance of new levels, each an effect of its own in each column."""
-        codes, weights = self._codes_and_weights(table, levels)
-        if levels != "new" or np.all(codes >= 0):
-            return None
-        return np.exp(2.0 * free[0]) * np.sum(np.where(codes < 0, weights**2, 0.0), axis=1)

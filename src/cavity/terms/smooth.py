@@ -155,7 +155,8 @@ class Smooth(StructuredTerm):
         low, high, breaks = self._choose_range(x)
         columns = self.column, self.by, self.group
         periodic = self.period is not None
-        return BuiltSmooth(self.name, *columns, low, high, breaks, periodic, levels, size, extrapolate)
+        is_full = self.knots is None and len(np.unique(x)) <= len(breaks) + (-1 if periodic else 2)
+        return BuiltSmooth(self.name, *columns, low, high, breaks, periodic, levels, size, extrapolate, is_full)
 
     def _choose_range(self, x):
         """Return the lowest and highest value, and breaks (intervals + 1,) between 0 and 1; of a cycle their number."""
@@ -208,6 +209,8 @@ class BuiltSmooth(BuiltTerm):
         Of the factor or group.
     by_size : float
         Root mean square of the numbers that multiply the function, 1 without them.
+    is_full : bool
+        Whether there is a B-spline for each value of the variable.
     """
 
     name: str
@@ -221,6 +224,7 @@ class BuiltSmooth(BuiltTerm):
     levels: Levels | None
     by_size: float
     extrapolate: bool
+    is_full: bool = False
     has_knots = True
 
     @property

@@ -43,7 +43,7 @@ class StructuredCurves:
             trace of its prior precision times its posterior covariance. Lines and other fixed effects of a term are not
             among them; mgcv counts one for the line of a smooth. "of" is the largest edf can be, and columns after it
             have the values of the parameters of the prior. A note names terms that use more than 0.8 of it, for which
-            more knots may give another curve.
+            more knots may give another curve, if the column has values for them.
         """
         names, rows, advised = [], [], []
         parameters = dict.fromkeys(p.name for term in self._reader.structured for p in term.prior.parameters)
@@ -58,7 +58,7 @@ class StructuredCurves:
             values = {p.name: value for p, value in zip(term.prior.parameters, setting, strict=True)}
             names.append(term.name)
             rows.append([edf, float(most), *(values.get(name, np.nan) for name in parameters)])
-            if term.has_knots and edf > MAX_USED_SHARE * most:
+            if term.has_knots and not term.is_full and edf > MAX_USED_SHARE * most:
                 advised.append(f"{term.name} uses {edf:.1f} of {most} degrees of freedom: try a larger k")
         columns = dict(zip(("edf", "of", *parameters), np.array(rows).reshape(len(rows), -1).T, strict=True))
         return summary.Table("Structured terms", tuple(names), columns, {"edf": 2}, tuple(advised))

@@ -98,6 +98,12 @@ def test_surfaces_are_those_of_the_posterior(frame):
     errors = SurfaceDisplay.from_posterior(posterior, "te(x, z)", kind="sd")
     np.testing.assert_allclose(errors.values[[17, 2], [3, 40]], table["sd"], rtol=AT_REST)
     assert (errors.ax_.get_xlabel(), errors.ax_.get_ylabel(), errors.points) == ("x", "z", None)
+    assert np.isfinite(errors._near_rows()).all()
+    shown = drawn._near_rows()  # by hand at two places
+    length = np.array([np.ptp(side) for side in drawn.sides])
+    for i, j in ((0, 0), (30, 30)):
+        apart = np.abs(drawn.points - [drawn.sides[0][j], drawn.sides[1][i]]) / length
+        assert np.isnan(shown[i, j]) == (np.min(np.hypot(*apart.T)) > 0.1)
 
 
 def test_a_figure_has_a_panel_for_each_term(posterior, frame):

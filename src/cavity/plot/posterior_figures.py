@@ -30,6 +30,7 @@ from cavity.plot.traces import SelectionDisplay, TraceDisplay
 MAX_CHECK_PANELS = 4
 MAX_PANELS = 6  # of a process of several columns
 MAX_PANELS_ACROSS = 3
+MAX_SPAN_RATIO = 5.0  # of the values of terms in two panels, up to which they share a scale
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 4.2  # of a panel among others, in inches
 
 
@@ -92,8 +93,10 @@ def _align(panels):
         kinds.setdefault(kind, []).append(axes)
     for kind, several in kinds.items():
         ends, texts = np.array([axes.get_ylim() for axes in several]), []
+        spans = ends[:, 1] - ends[:, 0]
+        share = kind is EffectDisplay or (kind is TermDisplay and spans.max() <= MAX_SPAN_RATIO * spans.min())
         for axes in several:
-            if kind in (EffectDisplay, TermDisplay):
+            if share:
                 axes.set_ylim(ends[:, 0].min(), ends[:, 1].max())
             legend = axes.get_legend()
             own = [] if legend is None else [text.get_text() for text in legend.get_texts()]

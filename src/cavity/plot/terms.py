@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
@@ -16,7 +17,7 @@ from cavity.plot.number_columns import split_columns
 
 TERM_POINTS = 201  # points of a curve, for each level
 SURFACE_SIDE_POINTS = 60  # points along each side of a surface
-MAX_BARS = 40  # up to so many states have bars in place of a band
+MAX_BARS, MAX_DOTS = 40, 120  # up to so many states have bars in place of a band, and dots
 MAX_NAMED_LEVELS = len(display.COLOR_CYCLE)  # up to so many levels have colours, names and bands
 MAX_ROWS_DRAWN = 5000  # of more rows some at equal distances are drawn
 SHOWN_SHARE = 0.98  # of residuals within the axis; others stand at its edge
@@ -188,7 +189,7 @@ class TermDisplay(display.Display):
     def _draw_level(self, axes, points, k):
         """Draw the curve of a level, and its band."""
         x, mean, color, label = self.x[points], self.mean[points], self._color(k), None
-        line = ".-" if self.are_states else "-"
+        line = ".-" if self.are_states and len(points) <= MAX_DOTS else "-"
         if len(self.names) > MAX_NAMED_LEVELS:
             label = None if k else f"levels of {self.group}"
             axes.plot(x, mean, line, ms=3, lw=0.6, color=color, alpha=0.8, label=label)
@@ -252,6 +253,8 @@ class SurfaceDisplay(display.Display):
         Which of them.
     points : ndarray (N, 2) or None
         Rows that are drawn.
+    reach : float or None
+        Where no row is nearer than this, in units of the ranges, nothing is drawn.
 
     Attributes
     ----------
@@ -276,6 +279,7 @@ class SurfaceDisplay(display.Display):
     values: FloatArray
     kind: str = "mean"
     points: FloatArray | None = None
+    reach: float | None = 0.1
 
     @classmethod
     def from_posterior(
@@ -285,6 +289,7 @@ class SurfaceDisplay(display.Display):
         X: Any = None,
         *,
         kind: Literal["mean", "sd"] = "mean",
+        reach: float | None = 0.1,
         ax: Any = None,
         title: str | None = None,
     ) -> SurfaceDisplay:
@@ -300,6 +305,9 @@ class SurfaceDisplay(display.Display):
             Rows, as `predict` takes them, which are drawn beside it.
         kind : {"mean", "sd"}, default "mean"
             What is drawn: the mean of the term or its sd.
+        reach : float, optional
+            With rows, nothing is drawn where none is nearer than this, in units of the ranges of the variables. None
+            draws all.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
@@ -328,17 +336,27 @@ class SurfaceDisplay(display.Display):
         if X is not None:
             columns = read_term_columns(posterior, X)
             points = np.stack([np.asarray(columns[name], dtype=np.float64) for name in numbers], axis=1)
+        reach = None if reach is None else arrays.check_number(reach, "reach", low=0.0)
         names = tuple(map(str, numbers))
-        drawn = cls(term=term, columns=names, sides=sides, values=values, kind=kind, points=points)
+        drawn = cls(term=term, columns=names, sides=sides, values=values, kind=kind, points=points, reach=reach)
         return drawn.plot(ax=ax, title=title)
 
+    def _near_rows(self):
+        """The values, not numbers where no row is near."""
+        if self.points is None or self.reach is None:
+            return self.values
+        low, high = np.array([side[[0, -1]] for side in self.sides]).T
+        places = np.stack(np.meshgrid(*self.sides), axis=-1).reshape(-1, 2)
+        distance, _ = cKDTree((self.points - low) / (high - low)).query((places - low) / (high - low))
+        return np.where(distance.reshape(self.values.shape) > self.reach, np.nan, self.values)
+
     def _draw(self, axes):
-        look = {"levels": 14, "cmap": "magma"}
+        values, look = self._near_rows(), {"levels": 14, "cmap": "magma"}
         if self.kind == "mean":
-            end = float(np.max(np.abs(self.values))) or 1.0
+            end = float(np.nanmax(np.abs(values))) or 1.0
             look = {"levels": 14, "cmap": "RdBu_r", "vmin": -end, "vmax": end}
-        drawn = axes.contourf(*self.sides, self.values, **look)
-        lines = axes.contour(*self.sides, self.values, drawn.levels[::2], colors="black", linewidths=0.5)
+        drawn = axes.contourf(*self.sides, values, **look)
+        lines = axes.contour(*self.sides, values, drawn.levels[::2], colors="black", linewidths=0.5)
         if self.kind == "mean":
             axes.clabel(lines, fontsize="x-small")
         if self.points is not None:

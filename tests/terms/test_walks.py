@@ -138,7 +138,6 @@ def test_golden_values_of_a_poisson_autoregression():
     ("wins", "losses", "mean", "sd"),
     [(5, 0, 6.59670851644, 6.79340454349), (1, 0, 4.20522087003, 7.19448134883), (10, 10, 0.0, 5.94940141374)],
 )
-@pytest.mark.filterwarnings("ignore:y holds one class")
 def test_golden_values_of_two_players(wins, losses, mean, sd):
     """Ratings 25 + 25/6 sqrt(2) effect, exact by quadrature; EP is within its error of some thousandths."""
     games = {"a": ["x"] * (wins + losses), "b": ["y"] * (wins + losses), "won": np.repeat([1, 0], [wins, losses])}

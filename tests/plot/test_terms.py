@@ -145,6 +145,8 @@ def test_expected_observations_along_a_column_of_a_term(frame):
     middle = np.unique(frame.t)[np.argmin(np.abs(np.unique(frame.t) - frame.t.median()))]
     rows = {"x": curve.get_xdata()[inside], "f": [frame.f.mode()[0]] * inside.sum(), "t": [middle] * inside.sum()}
     np.testing.assert_allclose(curve.get_ydata()[inside], posterior.predict(rows)[0], rtol=AT_REST)
+    outside = (curve.get_xdata() < frame.x.min()) | (curve.get_xdata() > frame.x.max())
+    assert np.isnan(curve.get_ydata()[outside]).all()  # where functions by a factor end
     assert posterior.plot(frame, columns=("t", "x")).get_xlabel() == "t"
 
 

@@ -17,8 +17,8 @@ from cavity.sources.dataset import open_table
 class NumberColumns:
     """A posterior by formula whose rows are arrays of the formula's columns of numbers, and the rows of a table.
 
-    Columns of categories stay at their most frequent level, and effects of groups at zero. Columns of structured terms
-    stay within the range of these, or at values that rows have where a term has no others.
+    Columns of categories stay at their most frequent level, and effects of groups at zero. Nothing is predicted outside
+    the range of a structured term that ends there; states of walks are those nearest.
 
     Attributes
     ----------
@@ -84,23 +84,23 @@ class NumberColumns:
         }
 
     def _keep_known(self, name, values):
-        """The values of a column, or what is nearest to them of what the structured terms know."""
+        """The values of a column that structured terms take: none outside their range, the nearest state of a walk."""
         for built in _structured_terms(self.posterior):
             if name in split_columns(built)[0] and not getattr(built, "extrapolate", False):
                 known = np.unique(self.rows[:, self.columns.index(name)])
-                values = np.clip(values, known[0], known[-1])
+                outside = (values < known[0]) | (values > known[-1])
                 if not built.has_knots:
-                    middles = 0.5 * (known[1:] + known[:-1])
-                    values = known[np.searchsorted(middles, values)]
+                    values = known[np.searchsorted(0.5 * (known[1:] + known[:-1]), values)]
+                values = np.where(outside, np.nan, values)
         return values
 
     def predict(self, points, *, noise=False, **options):
         """Predict the rows of an array (n, D); noise of mixed models has the effects of a new level."""
-        return self.posterior.predict(self.table(points), noise=noise, **self._levels(noise), **options)
+        return self.posterior.predict(self.table(points), noise=noise, **self._levels(noise), missing="nan", **options)
 
     def quantile(self, points, q, **options):
         """Find quantiles of new observations of the rows of an array (n, D)."""
-        return self.posterior.quantile(self.table(points), q, **self._levels(True), **options)
+        return self.posterior.quantile(self.table(points), q, **self._levels(True), missing="nan", **options)
 
     def _levels(self, noise):
         return {"levels": "new" if noise else "zero"} if hasattr(self.posterior, "terms") else {}

@@ -83,9 +83,13 @@ def _make_hyperparameters(settings):
     return Hyperparameters(labels, tuple(map(float, values)), tuple(errors), settings["note"], log_prior)
 
 
+def _describe_hyperparameters(hyperparameters):
+    return {name: value for name, value in asdict(hyperparameters).items() if name != "log_prior" or value}
+
+
 ERRORS_SETTING = Setting("a list of numbers and nulls", _are_errors)
 HYPERPARAMETERS_SETTING = Made(
     _make_hyperparameters,
     {"names": names(), "values": REAL_LISTS, "sd": ERRORS_SETTING, "note": ANY_TEXT, "log_prior?": FINITE_REAL},
-    asdict,
+    _describe_hyperparameters,
 )

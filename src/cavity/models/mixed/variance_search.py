@@ -113,6 +113,15 @@ class MixedEvidence(LinearEvidence):
         problem = self.problem_at(settings)
         return replace(problem, model=replace(problem.model, likelihood=settings.likelihood))
 
+    def sites(self, likelihood):
+        """The sites of the rows, equal ones once."""
+        return self.problem.sites.make_sites(likelihood, self.options.power)
+
+    def _fit(self, *arguments):
+        """Run the engine; return the fit with the log evidence of the rows, None where arithmetic fails."""
+        fit = super()._fit(*arguments)
+        return fit and self.problem.sites.correct(fit)
+
     def prior_gradient(self, point, vector):
         """Derivatives in the free numbers of terms: of the expected log prior, as sites are constants."""
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern

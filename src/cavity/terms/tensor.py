@@ -79,11 +79,6 @@ class TensorSmooth(StructuredTerm):
     ValueError, TypeError
         For settings outside their domain; when a model is fitted, for columns that have no such function.
 
-    References
-    ----------
-    .. [W] S. N. Wood, "P-splines with derivative based penalties and tensor product smoothing of unevenly distributed
-       data", Statistics and Computing 27, 2017.
-
     Examples
     --------
     >>> import cavity, numpy as np

@@ -65,30 +65,30 @@ TEXTS_BY_NAME = {
     2: (
         "*column *names approximation ax batch_size bounds centre class_weight classes clutter_variance "
         "clutter_weight copy_X_train covariance_prior covariance_type damping data degrees_of_freedom_prior "
-        "effect effects eval_gradient factor fixed forgetting gamma1 gamma2 graphs inducing init "
-        "inverse_scale jitter K_aa K_ab K_fb K_ff_diagonal label levels mean_precision_prior mean_prior n "
-        "n_bins n_init n_threads normalize_y old_covariance old_mean old_prior order other parts path "
-        "reg_covar rho1 rho2 row rows sample_weight size skewness stop table target tau tau1 tau2 theta "
-        "tolerance value values variables vector verbose warm_start weight_concentration_prior"
+        "effect eval_gradient factor fixed forgetting gamma1 gamma2 graphs inducing init inverse_scale jitter "
+        "k K_aa K_ab K_fb K_ff_diagonal label levels mean_precision_prior mean_prior n n_bins n_init "
+        "n_threads normalize_y old_covariance old_mean old_prior order other parts path reg_covar rho1 rho2 "
+        "row rows sample_weight size skewness stop table target tau tau1 tau2 theta tolerance value values "
+        "variables vector verbose warm_start weight_concentration_prior"
     ),
     3: (
-        "accelerate ard as_frame b by callback column degrees_of_freedom dispersion fit_intercept fitted "
-        "group groups index K_bb kind lengthscale means method model n_inducing offset out p period "
+        "accelerate ard as_frame b by callback column degrees_of_freedom dispersion effects fit_intercept "
+        "fitted group groups index K_bb lengthscale means method model n_inducing offset out p period "
         "probability random_state start title Z"
     ),
     4: (
-        "a initial_means kernel log_density max_iter n_components n_samples noise precision prior_mean priors "
-        "return_std sd term"
+        "a initial_means kernel kind log_density max_iter n_components n_samples noise precision prior_mean "
+        "priors return_std sd term"
     ),
-    5: "**options columns covariance missing power scale schedule",
-    6: "alpha intercept likelihood name names q rng shape",
+    5: "**options covariance missing power scale schedule",
+    6: "alpha columns intercept likelihood name names q rng shape",
     7: "learn tol",
-    8: "posterior prior_variance",
-    9: "weights",
+    8: "prior_variance",
+    9: "posterior weights",
     10: "mean",
     11: "noise_variance x",
     12: "variance",
-    35: "X",
+    36: "X",
     41: "y",
 }
 TEXTS_BY_NAME = {name: number for number, names in TEXTS_BY_NAME.items() for name in names.split()}

@@ -35,6 +35,7 @@ TERMS = {
         "g", [[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]], ["u", "v", "w"], null=[1.0, 1, 1]
     ),
     "mm": MultiMembership(("g", "h"), weights=(1, "w")),
+    "mm of walks": MultiMembership(("g", "h"), (1, -1), RandomWalk("t")),
 }
 
 
@@ -137,7 +138,6 @@ def test_golden_values_of_a_poisson_autoregression():
     ("wins", "losses", "mean", "sd"),
     [(5, 0, 6.59670851644, 6.79340454349), (1, 0, 4.20522087003, 7.19448134883), (10, 10, 0.0, 5.94940141374)],
 )
-@pytest.mark.filterwarnings("ignore:y holds one class")
 def test_golden_values_of_two_players(wins, losses, mean, sd):
     """Ratings 25 + 25/6 sqrt(2) effect, exact by quadrature; EP is within its error of some thousandths."""
     games = {"a": ["x"] * (wins + losses), "b": ["y"] * (wins + losses), "won": np.repeat([1, 0], [wins, losses])}
@@ -153,6 +153,41 @@ def test_golden_values_of_two_players(wins, losses, mean, sd):
 def test_a_level_twice_in_a_row_adds_up():
     built = MultiMembership(("g", "h")).build({"g": ["a", "b"], "h": ["a", "a"]})
     np.testing.assert_array_equal(built.design({"g": ["a", "b"], "h": ["a", "a"]}).toarray(), [[2, 0], [1, 1]])
+
+
+def test_walks_of_several_levels_a_row():
+    """Differences of states have the covariance of walks from N(0, sd(start)^2), by dense algebra."""
+    table = panel(40)
+    term = MultiMembership(("g", "h"), (1, -1), RandomWalk("t"))
+    assert term.name == "rw1(t | mm(g, h))"
+    built = term.build(table)
+    assert built.variables == ("g", "h", "t")
+    assert len(built.effect_names()) == len(
+        {*zip(table["g"], table["t"], strict=True)} | {*zip(table["h"], table["t"], strict=True)}
+    )
+    rng = np.random.default_rng(1)
+    y, sd, start = rng.normal(size=40), 0.4, 0.9
+    given = {term.name: {"sd": sd, "sd(start)": start}}
+    model = cavity.MixedGLM([term], cavity.likelihoods.Gaussian(0.2), intercept=False, effect_covariances=given)
+    posterior = model.fit(np.ones((40, 1)), y, groups=table)
+    first = {level: min(table["t"][(table["g"] == level) | (table["h"] == level)]) for level in "tuvw"}
+
+    def covary(one, other):
+        since = np.array([first[level] for level in one])
+        return (one[:, None] == other) * (
+            start**2 + sd**2 * (np.minimum.outer(table["t"], table["t"]) - since[:, None])
+        )
+
+    g, h = table["g"], table["h"]
+    effects = covary(g, g) + covary(h, h) - covary(g, h) - covary(h, g)
+    prior = posterior.model.prior_variance
+    total = effects + prior * np.ones((40, 40)) + 0.2 * np.eye(40)
+    expected = -0.5 * (y @ np.linalg.solve(total, y) + np.linalg.slogdet(total)[1] + 40 * np.log(2 * np.pi))
+    assert posterior.log_evidence == pytest.approx(expected, abs=INTEGRAL)
+    rows = {key: values[:1] for key, values in table.items()}
+    each = [posterior.curve(term.name, {"t": rows["t"], "g": rows[name]}).columns["mean"] for name in "gh"]
+    both = posterior.curve(term.name, rows).columns["mean"]
+    np.testing.assert_allclose(each[0] - each[1], both, atol=SOLVES)
 
 
 def test_other_times_of_a_walk():
@@ -173,7 +208,11 @@ def test_other_times_of_a_walk():
 
 
 @pytest.mark.parametrize(
-    "formula", ["rw1(t) + (1 | g)", "rw1(t | g)", "rw2(t)", "ar1(t | g)", "seasonal(t, 4)", "mm(g, h)"]
+    "formula",
+    [
+        *("rw1(t) + (1 | g)", "rw1(t | g)", "rw2(t)", "ar1(t | g)", "seasonal(t, 4)", "mm(g, h)"),
+        *("rw1(t | mm(g, h, weights=(1, -1)))", "s(w | mm(g, h), k=5)"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
 def test_formulas_fit_save_and_predict(formula, tmp_path):
@@ -226,6 +265,14 @@ def test_a_pedigree_by_formula():
         (lambda: GivenPrecision("g", TREE, "abcd"), "must have levels of the fit, got"),
         (lambda: MultiMembership(("g", "h"), (1,)), "must be one for each of 2 columns"),
         (lambda: MultiMembership("g"), "must be two columns or more"),
+        (
+            lambda: MultiMembership(("g", "h"), effects=Seasonal("t", 4)),
+            "effects must be a term that has effects by group",
+        ),
+        (
+            lambda: MultiMembership(("g", "h"), effects=RandomWalk("t", 1, "w")),
+            "effects must be a term that has effects",
+        ),
     ],
 )
 def test_what_is_refused(term, message):

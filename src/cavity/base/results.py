@@ -157,8 +157,9 @@ class Posterior(Frozen):
         title : str, optional
             What the data are.
         **options
-            ``column="dose"`` draws the effect of one column of X, ``columns=("dose", "age")`` a map over two. Others go
-            to the Displays that draw, for example ``names`` (of the columns, with units), ``target`` and ``level``.
+            ``column="dose"`` draws the effect of one column of X, ``columns=("dose", "age")`` a map over two,
+            ``term="s(age)"`` one term of a mixed model, or several. Others go to the Displays that draw, for example
+            ``names`` (of the columns, with units), ``target`` and ``level``.
 
         Returns
         -------

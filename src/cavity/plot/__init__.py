@@ -10,6 +10,7 @@ from cavity.plot.intervals import IntervalDisplay
 from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
+from cavity.plot.terms import SurfaceDisplay, TermDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "ResponsibilityDisplay",
     "RootogramDisplay",
     "SelectionDisplay",
+    "SurfaceDisplay",
+    "TermDisplay",
     "TraceDisplay",
 ]
 

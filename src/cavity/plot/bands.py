@@ -50,7 +50,12 @@ def predict_band(posterior, points, level):
 
 
 def compute_band(likelihood, mean, variance, level):
-    """Return the expected target and the ends of its band, from moments of f."""
+    """Return the expected target and the ends of its band, from moments of f; not a number where these are none."""
+    here = ~np.isnan(mean)
+    if not here.all():
+        band = np.full((3, len(mean)), np.nan)
+        band[:, here] = compute_band(likelihood, mean[here], variance[here], level)
+        return tuple(band)
     reach = -ndtri(0.5 - 0.5 * level) * np.sqrt(variance)
     expected = likelihood.expected
     if likelihood.n_classes:

@@ -205,7 +205,7 @@ class EffectDisplay(display.Display):
             axes.plot(self.x[self.surprising], self.y[self.surprising], "o", **look)
         if not classes:  # gross outliers of the band's own tails do not stretch it
             ends = y[np.isfinite(y)] if self.low_new is None else np.concatenate([self.low_new, self.high_new])
-            low, high = min(np.nanmin(y), ends.min()), max(np.nanmax(y), ends.max())
+            low, high = min(np.nanmin(y), np.nanmin(ends)), max(np.nanmax(y), np.nanmax(ends))
             room = 0.05 * (high - low) or 1.0
             axes.set_ylim(low - room, high + room)
 
@@ -348,7 +348,7 @@ class MapDisplay(display.Display):
             drawn, label = self._classes(axes), self.labels.prediction_label()
         else:
             shown = self.values if self.y is None else np.append(self.values.ravel(), self.y[np.isfinite(self.y)])
-            look = dict(cmap="viridis", vmin=shown.min(), vmax=shown.max())
+            look = dict(cmap="viridis", vmin=np.nanmin(shown), vmax=np.nanmax(shown))
             drawn, label = axes.contourf(*self.sides, self.values, 15, **look), self.labels.prediction_label()
             if self.y is not None:
                 edge = dict(s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5)
@@ -371,7 +371,7 @@ class MapDisplay(display.Display):
         values = np.clip(self.values, 0.0, levels[-1])
         drawn = axes.contourf(*self.sides, values, levels, cmap="RdBu_r" if two else "viridis")
         if two:
-            shown = [level for level in (0.1, 0.5, 0.9) if values.min() < level < values.max()]
+            shown = [level for level in (0.1, 0.5, 0.9) if np.nanmin(values) < level < np.nanmax(values)]
             lines = axes.contour(*self.sides, values, shown, colors="black", linewidths=1.2) if shown else None
             if lines:
                 axes.clabel(lines, fmt="%.1f", fontsize="x-small")

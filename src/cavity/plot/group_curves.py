@@ -130,7 +130,7 @@ class GroupCurveDisplay(display.Display):
         points = make_points(np.median(rows, axis=0), d, grid)
         likelihood, band = posterior._likelihood, compute_band(curve._likelihood, *curve.predict(points), level)
         tables = (curve.table(points, **{levels_of: label}) for label in levels.labels[0])
-        means = [posterior.predict(table, levels="new")[0] for table in tables]
+        means = [posterior.predict(table, levels="new", missing="nan")[0] for table in tables]
         drawn_rows = {}
         if differ_in_one_column(curve, rows, y):
             drawn_rows = {"x": rows[:, d], "y": y, "codes": levels.codes({levels_of: curve.frame[levels_of]})}

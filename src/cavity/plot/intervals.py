@@ -158,17 +158,22 @@ class IntervalDisplay(Display):
     def _of_term(cls, posterior, term, column, level):
         if not hasattr(posterior, "effect_names"):
             raise arrays.error_of("term", f"is for mixed models, got a {type(posterior).__name__}")
-        columns, levels = posterior.effect_names(term)
-        if column is None and len(columns) > 1:
-            raise arrays.error_of("column", f"must be one of {', '.join(map(repr, columns))}, got None")
-        k = 0 if column is None else columns.index(arrays.check_choice(column, "column", columns))
-        mean, variance = (moments[:, k] for moments in posterior.effect_moments(term))
+        if term in posterior.structured_terms:
+            table = posterior.effects(term)
+            levels, heading = table.names, term
+            mean, variance = table.columns["mean"], table.columns["sd"] ** 2
+        else:
+            columns, levels = posterior.effect_names(term)
+            if column is None and len(columns) > 1:
+                raise arrays.error_of("column", f"must be one of {', '.join(map(repr, columns))}, got None")
+            k = 0 if column is None else columns.index(arrays.check_choice(column, "column", columns))
+            mean, variance = (moments[:, k] for moments in posterior.effect_moments(term))
+            heading = f"{columns[k]} of {term.rpartition('| ')[2]}"
         order = np.argsort(mean, kind="stable")
         marginals = summary.make_gaussian_marginals(
             tuple(levels[i] for i in order), mean[order], np.sqrt(variance[order])
         )
         low, high = marginals.interval(level).T
-        heading = f"{columns[k]} of {term.rpartition('| ')[2]}"
         intervals = {"mean": marginals.mean, "low": low, "high": high, "level": level}
         return cls(names=marginals.names, **intervals, xlabel="effect", heading=heading)
 

@@ -17,7 +17,8 @@ from cavity.sources.dataset import open_table
 class NumberColumns:
     """A posterior by formula whose rows are arrays of the formula's columns of numbers, and the rows of a table.
 
-    Columns of categories stay at their most frequent level, and effects of groups at zero.
+    Columns of categories stay at their most frequent level, and effects of groups at zero. Nothing is predicted outside
+    the range of a structured term that ends there; states of walks are those nearest.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class NumberColumns:
         if not names:
             return None
         fixed = {}
-        for name in coding.levels:
+        for name in (*coding.levels, *_list_structured(posterior)[1]):
             labels, counts = np.unique(np.asarray(table[name]), return_counts=True)
             fixed[name] = labels[np.argmax(counts)]
         rows = np.column_stack([arrays.check_finite_array(table[name], f"X[{name!r}]", ndim=(1,)) for name in names])
@@ -78,17 +79,28 @@ class NumberColumns:
     def table(self, points, **others):
         """Return the columns of a formula for an array (n, D) of its columns of numbers."""
         constants = self.fixed | others
-        return dict(zip(self.columns, points.T, strict=True)) | {
+        return {name: self._keep_known(name, values) for name, values in zip(self.columns, points.T, strict=True)} | {
             name: np.full(len(points), value) for name, value in constants.items()
         }
 
+    def _keep_known(self, name, values):
+        """The values of a column that structured terms take: none outside their range, the nearest state of a walk."""
+        for built in _structured_terms(self.posterior):
+            if name in split_columns(built)[0] and not getattr(built, "extrapolate", False):
+                known = np.unique(self.rows[:, self.columns.index(name)])
+                outside = (values < known[0]) | (values > known[-1])
+                if not built.has_knots:
+                    values = known[np.searchsorted(0.5 * (known[1:] + known[:-1]), values)]
+                values = np.where(outside, np.nan, values)
+        return values
+
     def predict(self, points, *, noise=False, **options):
         """Predict the rows of an array (n, D); noise of mixed models has the effects of a new level."""
-        return self.posterior.predict(self.table(points), noise=noise, **self._levels(noise), **options)
+        return self.posterior.predict(self.table(points), noise=noise, **self._levels(noise), missing="nan", **options)
 
     def quantile(self, points, q, **options):
         """Find quantiles of new observations of the rows of an array (n, D)."""
-        return self.posterior.quantile(self.table(points), q, **self._levels(True), **options)
+        return self.posterior.quantile(self.table(points), q, **self._levels(True), missing="nan", **options)
 
     def _levels(self, noise):
         return {"levels": "new" if noise else "zero"} if hasattr(self.posterior, "terms") else {}
@@ -97,4 +109,38 @@ class NumberColumns:
 def list_number_columns(posterior):
     """Return the names of the columns of numbers of the formula of a posterior; none without a formula."""
     coding = getattr(posterior, "_coding", None)
-    return set() if coding is None else coding.variables - coding.levels.keys()
+    if coding is None:
+        return set()
+    numbers, labels = _list_structured(posterior)
+    return (coding.variables | numbers) - coding.levels.keys() - labels
+
+
+def _structured_terms(posterior):
+    """The structured terms of a posterior, as built."""
+    return getattr(getattr(posterior, "_reader", None), "structured", ())
+
+
+def _list_structured(posterior):
+    """Names of the columns of numbers, and of labels, that structured terms read."""
+    numbers, labels = set(), set()
+    for built in _structured_terms(posterior):
+        varying, own_labels, constants = split_columns(built)
+        numbers |= {*varying, *constants}
+        labels |= {*own_labels}
+    return numbers - labels, labels
+
+
+def split_columns(built):
+    """Return names of the columns of numbers along which a structured term varies, of its labels, and of multipliers.
+
+    A term without a grid has labels alone.
+    """
+    try:
+        table = built.grid(2)
+    except ValueError:
+        return [], list(built.variables), []
+    labels = [name for name, values in table.items() if np.asarray(values).dtype == object]
+    numbers = [name for name in table if name not in labels]
+    labels += [name for name in built.variables if name not in table]  # of other levels in a row
+    constants = [name for name in numbers if np.ptp(table[name]) == 0.0]
+    return [name for name in numbers if name not in constants], labels, constants

@@ -24,11 +24,13 @@ from cavity.plot.mixtures import MixtureDisplay, count_columns
 from cavity.plot.number_columns import NumberColumns
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
+from cavity.plot.terms import TermDisplay, plan_terms
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
 MAX_CHECK_PANELS = 4
 MAX_PANELS = 6  # of a process of several columns
 MAX_PANELS_ACROSS = 3
+MAX_SPAN_RATIO = 5.0  # of the values of terms in two panels, up to which they share a scale
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 4.2  # of a panel among others, in inches
 
 
@@ -85,17 +87,22 @@ def make_figure(posterior, X=None, y=None, *, title=None, trace=False, **options
 
 
 def _align(panels):
-    """Give panels of one kind one legend and, if they are effects, one scale."""
+    """Give panels of one kind one legend for the same entries and, if they are effects or terms, one scale."""
     kinds = {}
     for axes, kind in panels:
         kinds.setdefault(kind, []).append(axes)
-    ends = np.array([axes.get_ylim() for axes in kinds.get(EffectDisplay, ())])
     for kind, several in kinds.items():
-        for k, axes in enumerate(several):
-            if kind is EffectDisplay:
+        ends, texts = np.array([axes.get_ylim() for axes in several]), []
+        spans = ends[:, 1] - ends[:, 0]
+        share = kind is EffectDisplay or (kind is TermDisplay and spans.max() <= MAX_SPAN_RATIO * spans.min())
+        for axes in several:
+            if share:
                 axes.set_ylim(ends[:, 0].min(), ends[:, 1].max())
-            if k and axes.get_legend():
-                axes.get_legend().remove()
+            legend = axes.get_legend()
+            own = [] if legend is None else [text.get_text() for text in legend.get_texts()]
+            if own and all(text in texts for text in own):
+                legend.remove()
+            texts += own
 
 
 def _check_options(makers, options):
@@ -208,24 +215,37 @@ def _predictions(posterior, X, y):
 
 
 def _mixed(posterior, X, y, options):
-    if options.get("term") in posterior.terms:
-        count = len(posterior.effect_names(options["term"])[1])
+    term, all_terms = options.get("term"), (*posterior.terms, *posterior.structured_terms)
+    if isinstance(term, str) and term in posterior.terms:
+        count = len(posterior.effect_names(term)[1])
         return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(count)
-    makers, counts = [partial(IntervalDisplay.from_posterior, posterior)], [len(posterior.mean)]
+    if term is not None:
+        names = [term] if isinstance(term, str) else list(options["term"])
+        for name in names:
+            arrays.check_choice(name, "term", all_terms)
+        del options["term"]
+        return _place_panels(*plan_terms(posterior, names, X, y))
+    makers, most = [partial(IntervalDisplay.from_posterior, posterior)], len(posterior.mean)
     components = posterior.variance_components()
     if any(name.endswith("%") for name in components.columns):
         makers.append(partial(IntervalDisplay.from_table, components))
-    for term in posterior.terms:
-        columns, levels = posterior.effect_names(term)
-        counts += [len(levels)] * len(columns)
-        makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
+    panels, count = plan_terms(posterior, all_terms, X, y)
+    makers, most = makers + panels, max(most, count)
     if X is not None:
         if find_group_levels(posterior):
             makers.append(partial(GroupCurveDisplay.from_posterior, posterior, X))
         makers.append(_predictions(posterior, X, y))
+    return _place_panels(makers, most)
+
+
+def _place_panels(makers, most):
+    """Return panels with the number side by side, and the size of the figure, by the most numbers in a panel."""
+    if len(makers) == 1:
+        kind = makers[0].func.__self__
+        return makers, 1, size_of(most) if kind is IntervalDisplay else kind.size
     across = 2 if len(makers) == 4 else min(len(makers), MAX_PANELS_ACROSS)
     down = -(-len(makers) // across)
-    return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), MAX_NAMES)))
+    return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(most, MAX_NAMES)))
 
 
 def _process(posterior, X, y, options):

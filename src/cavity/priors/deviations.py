@@ -2,7 +2,7 @@
 
 References
 ----------
-.. [S] D. Simpson, H. Rue, A. Riebler, T. G. Martins and S. H. Sorbye, "Penalising model component complexity: a
+.. [PC] D. Simpson, H. Rue, A. Riebler, T. G. Martins and S. H. Sorbye, "Penalising model component complexity: a
    principled, practical approach to constructing priors", Statistical Science 32, 2017.
 """
 
@@ -21,7 +21,7 @@ from cavity.priors.densities import LOG_SCALE
 
 @dataclass(frozen=True, slots=True)
 class PC(Public):
-    """Penalised complexity prior of a standard deviation: exponential, by its upper tail ([S]_, section 3.3).
+    """Penalised complexity prior of a standard deviation: exponential, by its upper tail ([PC]_, section 3.3).
 
     Parameters
     ----------

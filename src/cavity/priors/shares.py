@@ -2,8 +2,8 @@
 
 References
 ----------
-.. [SR] S. H. Sorbye and H. Rue, "Penalised complexity priors for stationary autoregressive processes", Journal of Time
-   Series Analysis 38, 2017.
+.. [SR17] S. H. Sorbye and H. Rue, "Penalised complexity priors for stationary autoregressive processes", Journal of
+   Time Series Analysis 38, 2017.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Beta(Public):
 
 @dataclass(frozen=True)
 class PCCorrelation(Public):
-    """Penalised complexity prior of the correlation of an autoregression, whose simplest model is no change, 1 [SR]_.
+    """Penalised complexity prior of the correlation of an autoregression, whose simplest model is no change, 1 [SR17]_.
 
     With d = sqrt(1 - rho) the density of rho is r exp(-r d)/(2 d (1 - exp(-sqrt(2) r))).
 

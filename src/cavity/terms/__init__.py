@@ -2,14 +2,32 @@
 
 from cavity.terms.base import StructuredTerm
 from cavity.terms.chains import Autoregressive, BuiltAutoregression, BuiltSeasonal, Seasonal
-from cavity.terms.group_terms import BuiltMembership, BuiltPrecision, GivenPrecision, MultiMembership
+from cavity.terms.group_terms import BuiltMembers, BuiltPrecision, GivenPrecision, MultiMembership
 from cavity.terms.smooth import BuiltSmooth, Smooth
+from cavity.terms.tensor import BuiltTensorSmooth, TensorSmooth
 from cavity.terms.walks import BuiltWalk, RandomWalk
 
-__all__ = ["Autoregressive", "GivenPrecision", "MultiMembership", "RandomWalk", "Seasonal", "Smooth", "StructuredTerm"]
+__all__ = [
+    "Autoregressive",
+    "GivenPrecision",
+    "MultiMembership",
+    "RandomWalk",
+    "Seasonal",
+    "Smooth",
+    "StructuredTerm",
+    "TensorSmooth",
+]
 BUILT_TERMS = {  # which files may hold
     built.__name__: built
-    for built in (BuiltSmooth, BuiltWalk, BuiltAutoregression, BuiltSeasonal, BuiltPrecision, BuiltMembership)
+    for built in (
+        BuiltSmooth,
+        BuiltTensorSmooth,
+        BuiltWalk,
+        BuiltAutoregression,
+        BuiltSeasonal,
+        BuiltPrecision,
+        BuiltMembers,
+    )
 }
 
 

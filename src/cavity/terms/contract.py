@@ -157,7 +157,14 @@ class BuiltTerm(ABC):
     variables: tuple[str, ...]
     size: int
     prior: TermPrior
+    has_linked_rows = False  # whether rows have effects that the prior does not link, so that they fill the factor
     has_knots = False  # whether more effects may show more of the same function
+    is_full = False  # whether there cannot be more of them
+
+    @property
+    def point_variables(self) -> tuple[str, ...]:
+        """The columns by which `grid` and curves name a point: those that it reads, where not several levels act."""
+        return self.variables
 
     def effect_names(self) -> list[str]:
         """Return the names of the effects."""

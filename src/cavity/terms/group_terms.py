@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import ArrayLike, FloatArray, set_fields
 from cavity.terms import intrinsic
 from cavity.terms.base import StructuredTerm, check_column
-from cavity.terms.blocks import read_codes, read_numbers
+from cavity.terms.blocks import read_codes, read_numbers, scale_rows
 from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures
 from cavity.terms.levels import Levels
 
@@ -118,21 +118,8 @@ class GivenPrecision(StructuredTerm):
         return built
 
 
-class LevelRows:
-    """Base of built terms that have one effect a level."""
-
-    @property
-    def size(self):
-        """The number of effects."""
-        return len(self.levels)
-
-    def effect_names(self):
-        """Return the names of the levels."""
-        return self.levels.names
-
-
 @dataclass(frozen=True, eq=False)
-class BuiltPrecision(LevelRows, BuiltTerm):
+class BuiltPrecision(BuiltTerm):
     """A `GivenPrecision` whose levels are in order."""
 
     name: str
@@ -146,6 +133,15 @@ class BuiltPrecision(LevelRows, BuiltTerm):
     def variables(self):
         """The columns that it reads."""
         return (self.group,)
+
+    @property
+    def size(self):
+        """The number of effects."""
+        return len(self.levels)
+
+    def effect_names(self):
+        """Return the names of the levels."""
+        return self.levels.names
 
     @cached_property
     def prior(self):
@@ -198,10 +194,11 @@ class BuiltPrecision(LevelRows, BuiltTerm):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiMembership(StructuredTerm):
-    """Independent effects of one factor, several levels of which act in a row: ``mm(home, away)`` in formulas.
+    """Effects of one factor, several levels of which act in a row: ``mm(home, away)`` in formulas.
 
     f of a row has the sum of the effects of its levels times their weights: of two players of a game with the weights
-    1 and -1, of the teachers of a pupil with shares.
+    1 and -1, of the teachers of a pupil with shares. The effects are independent, or each level has a term of its own:
+    ``rw1(t | mm(white, black, weights=(1, -1)))`` has a random walk for every player.
 
     Parameters
     ----------
@@ -209,6 +206,9 @@ class MultiMembership(StructuredTerm):
         Columns of the levels, or numbers of those of X; all have the same levels.
     weights : sequence of float, str or int, optional
         A weight for each column: numbers, or columns of numbers. By default 1.
+    effects : StructuredTerm, optional
+        What each level has in place of one effect: a walk, an autoregression or a smooth, given without its group.
+        In `curve <cavity.MixedGLMPosterior.curve>` the first column alone stands for a single level.
 
     Raises
     ------
@@ -228,6 +228,7 @@ class MultiMembership(StructuredTerm):
 
     groups: Sequence[str | int]
     weights: Sequence[float | str] | None = None
+    effects: StructuredTerm | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.groups, str) or not isinstance(self.groups, Sequence) or len(self.groups) < 2:
@@ -239,69 +240,114 @@ class MultiMembership(StructuredTerm):
             raise error_of("weights", f"must be one for each of {len(self.groups)} columns, got {self.weights!r}")
         weights = [each if isinstance(each, str) else arrays.check_number(each, "weights") for each in weights]
         set_fields(self, groups=tuple(self.groups), weights=tuple(weights))
+        if self.effects is not None:
+            if getattr(self.effects, "group", self) not in (None, self.groups[0]):
+                raise error_of(
+                    "effects", f"must be a term that has effects by group, without one; got {self.effects!r}"
+                )
+            set_fields(self, effects=replace(self.effects, group=self.groups[0]))
 
     @property
     def name(self) -> str:
         """The term as formulas have it."""
-        return f"mm({', '.join(map(str, self.groups))})"
+        own = f"mm({', '.join(map(str, self.groups))})"
+        return own if self.effects is None else self.effects.name.replace(f"| {self.groups[0]})", f"| {own})")
 
     @property
     def variables(self) -> tuple[str | int, ...]:
         """The columns that it reads."""
-        return (*self.groups, *(weight for weight in self.weights if isinstance(weight, str)))
+        return list_member_columns(self.groups, self.weights, self.effects)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with the levels of all columns."""
+        if self.effects is not None:
+            count = len(self.groups)
+            stacked = {name: np.tile(np.asarray(table[name]), count) for name in self.effects.variables}
+            columns = [list(read_labels(table[group], f"column {group!r}").values) for group in self.groups]
+            stacked[self.groups[0]] = [label for column in columns for label in column]
+            return BuiltMembers(self.name, self.groups, self.weights, self.effects.build(stacked))
         found = [read_labels(table[group], f"column {group!r}") for group in self.groups]
         labels = sorted({label for column in found for label in (column.kinds or np.unique(column.values).tolist())})
         levels = Levels((self.groups[0],), (tuple(labels),), np.arange(len(labels))[:, None])
-        return BuiltMembership(self.name, self.groups, self.weights, levels)
+        independent = BuiltPrecision(self.name, self.groups[0], levels, sparse.eye_array(len(labels)), None, False)
+        return BuiltMembers(self.name, self.groups, self.weights, independent)
+
+
+def list_member_columns(groups, weights, effects=None):
+    """Return the columns that several levels a row read: their labels, weights, and those of their effects."""
+    own = () if effects is None else effects.variables
+    return tuple(dict.fromkeys((*groups, *(weight for weight in weights if isinstance(weight, str)), *own)))
+
+
+def read_weights(weights, table, n):
+    """Return the weights of the columns of levels, (n, columns)."""
+    columns = [read_numbers(table, each) if isinstance(each, str) else np.full(n, each) for each in weights]
+    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
-class BuiltMembership(LevelRows, BuiltTerm):
-    """A `MultiMembership` with its levels."""
+class BuiltMembers(BuiltTerm):
+    """A `MultiMembership` with the term that its levels have by the first of the columns, `inner`."""
 
     name: str
     groups: tuple[Any, ...]
     weights: tuple[Any, ...]
-    levels: Levels
+    inner: BuiltTerm
+    has_linked_rows = True
 
     @property
     def variables(self):
         """The columns that it reads."""
-        return (*self.groups, *(weight for weight in self.weights if isinstance(weight, str)))
+        return list_member_columns(self.groups, self.weights, self.inner)
 
-    @cached_property
+    @property
+    def point_variables(self):
+        """The columns of a single level."""
+        return self.inner.variables
+
+    @property
+    def size(self):
+        """The number of effects."""
+        return self.inner.size
+
+    @property
+    def has_knots(self):
+        """Whether more effects may show more of the same function."""
+        return self.inner.has_knots
+
+    @property
     def prior(self):
         """That of the effects."""
-        index = np.arange(self.size)
-        ones = np.ones((1, self.size))
-        return ScaledStructures((Parameter("sd"),), index, index, ones, None, (0,), (1.0,), (self.size,), 0.0)
+        return self.inner.prior
 
-    def _codes_and_weights(self, table, levels):
-        """Numbers of the levels, and weights, (M, columns) both."""
-        first = self.groups[0]
-        codes = [read_codes(self.levels, {first: table[group]}, levels) for group in self.groups]
-        weights = [
-            read_numbers(table, weight) if isinstance(weight, str) else np.full(len(codes[0]), weight)
-            for weight in self.weights
-        ]
-        return np.stack(codes, axis=1), np.stack(weights, axis=1)
+    def effect_names(self):
+        """Return the names of the effects."""
+        return self.inner.effect_names()
+
+    def grid(self, n):
+        """Return the table of the term by single levels."""
+        return self.inner.grid(n)
+
+    def _each_level(self, table):
+        """For each column of levels its weights (M,), and the table of the term; one of weight 1 of single levels."""
+        if any(group not in table for group in self.groups):
+            return [(np.ones(len(table[self.groups[0]])), table)]
+        weights = read_weights(self.weights, table, len(table[self.groups[0]]))
+        tables = [table | {self.groups[0]: table[group]} for group in self.groups]
+        return list(zip(weights.T, tables, strict=True))
 
     def design(self, table, levels="known"):
-        """Return the rows Z of a table of columns: weights at the levels, which add up where a level is there twice."""
-        codes, weights = self._codes_and_weights(table, levels)
-        values = np.where(codes < 0, 0.0, weights)
-        ends = codes.shape[1] * np.arange(len(codes) + 1)
-        rows = sparse.csr_array((values.ravel(), np.maximum(codes, 0).ravel(), ends), (len(codes), self.size))
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
-        return rows
+        """Return the rows Z of a table of columns: those of the levels, times weights, added."""
+        first, *others = (scale_rows(self.inner.design(each, levels), w) for w, each in self._each_level(table))
+        for rows in others:
+            first = first + rows
+        return sparse.csr_array(first)
 
     def extra_variance(self, table, free, levels="known"):
-        """Return the variance of new levels, each an effect of its own in each column."""
-        codes, weights = self._codes_and_weights(table, levels)
-        if levels != "new" or np.all(codes >= 0):
-            return None
-        return np.exp(2.0 * free[0]) * np.sum(np.where(codes < 0, weights**2, 0.0), axis=1)
+        """Return the variance that the effects do not have, that of each column on its own."""
+        total = None
+        for w, each in self._each_level(table):
+            variance = self.inner.extra_variance(each, free, levels)
+            if variance is not None:
+                total = w**2 * variance + (0.0 if total is None else total)
+        return total

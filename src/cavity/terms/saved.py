@@ -10,6 +10,8 @@ import numpy as np
 from cavity import terms
 from cavity.base.labels import plain_label
 from cavity.base.lazy_scipy import sparse
+from cavity.terms.base import StructuredTerm
+from cavity.terms.contract import BuiltTerm
 from cavity.terms.levels import Levels
 
 
@@ -44,6 +46,8 @@ def restore_term(settings: dict[str, Any]) -> Any:
 
 def _encode(value):
     """A value as JSON has it."""
+    if isinstance(value, StructuredTerm | BuiltTerm):
+        return {"term": describe_term(value)}
     if isinstance(value, Levels):
         labels = [
             [plain_label(getattr(label, "item", lambda label=label: label)()) for label in column]
@@ -64,6 +68,8 @@ def _decode(value):
     """The value of what JSON has."""
     if not isinstance(value, dict):
         return value
+    if "term" in value:
+        return restore_term(value["term"])
     if "levels" in value:
         columns, labels, combinations = value["levels"]
         return Levels(tuple(columns), tuple(map(tuple, labels)), np.array(combinations, dtype=np.intp))

@@ -155,7 +155,8 @@ class Smooth(StructuredTerm):
         low, high, breaks = self._choose_range(x)
         columns = self.column, self.by, self.group
         periodic = self.period is not None
-        return BuiltSmooth(self.name, *columns, low, high, breaks, periodic, levels, size, extrapolate)
+        is_full = self.knots is None and len(np.unique(x)) <= len(breaks) + (-1 if periodic else 2)
+        return BuiltSmooth(self.name, *columns, low, high, breaks, periodic, levels, size, extrapolate, is_full)
 
     def _choose_range(self, x):
         """Return the lowest and highest value, and breaks (intervals + 1,) between 0 and 1; of a cycle their number."""
@@ -165,21 +166,29 @@ class Smooth(StructuredTerm):
             if x.min() < low or x.max() > high:
                 raise error_of("knots", f"must span {x.min():g} to {x.max():g}, got {low:g} to {high:g}")
             return low, high, (self.knots - low) / (high - low)
-        most = DEFAULT_BASIS if self.group is None else DEFAULT_GROUP_BASIS
-        k = min(len(distinct), most) if self.k is None else self.k
-        if k > len(distinct) or k < MIN_BASIS:
-            hint = "" if k > len(distinct) else f"; a smooth needs {MIN_BASIS}: use the column as it is, or as a factor"
-            raise error_of(
-                "k", f"must be at most {len(distinct)} for {self.name}, which has so many values, got {k}{hint}"
-            )
+        k = choose_size(self.k, distinct, DEFAULT_BASIS if self.group is None else DEFAULT_GROUP_BASIS, self.name)
         if self.period is not None:
             return 0.0, self.period, np.linspace(0.0, 1.0, k + 1)
-        low, high = float(distinct[0]), float(distinct[-1])
-        breaks = np.linspace(0.0, 1.0, k - 2)
-        filled = np.unique(np.searchsorted(breaks, (distinct - low) / (high - low), side="left"))
-        if len(filled) < 0.5 * (k - 3):
-            breaks = (np.quantile(distinct, breaks) - low) / (high - low)
-        return low, high, breaks
+        return place_breaks(distinct, k)
+
+
+def choose_size(k, distinct, most, name):
+    """Return the checked number of B-splines for the different values of a column; None is `most`, or as many."""
+    k = min(len(distinct), most) if k is None else k
+    if k > len(distinct) or k < MIN_BASIS:
+        hint = "" if k > len(distinct) else f"; a smooth needs {MIN_BASIS}: use the column as it is, or as a factor"
+        raise error_of("k", f"must be at most {len(distinct)} for {name}, which has so many values, got {k}{hint}")
+    return k
+
+
+def place_breaks(distinct, k):
+    """Return the range of different values in order, and the breaks (k - 2,) between 0 and 1 for k B-splines."""
+    low, high = float(distinct[0]), float(distinct[-1])
+    breaks = np.linspace(0.0, 1.0, k - 2)
+    filled = np.unique(np.searchsorted(breaks, (distinct - low) / (high - low), side="left"))
+    if len(filled) < 0.5 * (k - 3):
+        breaks = (np.quantile(distinct, breaks) - low) / (high - low)
+    return low, high, breaks
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +209,8 @@ class BuiltSmooth(BuiltTerm):
         Of the factor or group.
     by_size : float
         Root mean square of the numbers that multiply the function, 1 without them.
+    is_full : bool
+        Whether there is a B-spline for each value of the variable.
     """
 
     name: str
@@ -213,6 +224,7 @@ class BuiltSmooth(BuiltTerm):
     levels: Levels | None
     by_size: float
     extrapolate: bool
+    is_full: bool = False
     has_knots = True
 
     @property

@@ -85,6 +85,11 @@ def test_more_knots_are_advised():
     x = np.linspace(0, 1, 300)
     posterior = cavity.GLM("y ~ s(x, k=6)").fit({"x": x, "y": np.sin(12 * x) + 0.01 * rng.normal(size=300)})
     assert "try a larger k" in posterior.term_summary().notes[0]
+    months = np.arange(300) % 12
+    cycle = {"month": months, "y": np.sin(months**2) + 0.01 * rng.normal(size=300)}
+    table = cavity.GLM("y ~ s(month, period=12)").fit(cycle).term_summary()
+    assert table.columns["edf"][0] > 0.9 * table.columns["of"][0]
+    assert table.notes == ()
 
 
 def test_the_table_of_variances_and_the_text_have_all_terms(posterior, tmp_path):
@@ -105,6 +110,13 @@ def test_curves_by_level_and_of_states(frame):
     np.testing.assert_array_equal(posterior.curve("rw1(t)").columns["t"], np.arange(20))
     one = posterior.curve("s(x, by=f)", {"x": [1.0, 2.0], "f": "b"})
     assert one.columns["f"].tolist() == ["b", "b"]
+
+
+def test_columns_by_their_numbers(frame):
+    model = cavity.MixedGLM([cavity.terms.Smooth(0, k=6)], "gaussian", intercept=True)
+    posterior = model.fit(frame[["x"]].to_numpy(), frame.y)
+    one, other = (posterior.curve("s(0)", {key: [2.0, 3.0]}).columns["mean"] for key in (0, "0"))
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -135,5 +147,9 @@ def test_games_rank_players():
     table = cavity.GLM("won ~ 0 + mm(a, b, weights=(1, -1))", "logit").fit(games).effects("mm(a, b)")
     assert table.names == ("w", "x", "y", "z")
     assert np.argsort(table.columns["mean"]).tolist() == [2, 1, 3, 0]
+    posterior = cavity.GLM("won ~ 0 + mm(a, b, weights=(1, -1))", "logit").fit(games)
+    np.testing.assert_allclose(posterior.curve("mm(a, b)", {"a": list("wxyz")}).columns["mean"], table.columns["mean"])
+    draws = posterior.sample_curve("mm(a, b)", 4000, 0)
+    np.testing.assert_allclose(draws.std(axis=0), table.columns["sd"], rtol=0.05)
     with pytest.raises(ValueError, match="X must have an effect in every row, got 0 in all columns and terms of row 0"):
         cavity.GLM("won ~ 0 + mm(a, a, weights=(1, -1))", "logit").fit(games)

@@ -11,7 +11,7 @@ QUOTED_NAME = re.compile(r"`([^`]+)`")
 
 
 def parse_term(text, graphs=None):
-    """Return the structured term of a part of a formula.
+    """Return the structured term of a part of a formula: that of the group, if this is several levels a row.
 
     Parameters
     ----------
@@ -28,19 +28,29 @@ def parse_term(text, graphs=None):
     function, columns, group, options = _read_call(text)
     from cavity import terms  # scipy takes a while to load
 
+    if isinstance(group, tuple):
+        members, member_options = group
+        term = _make_term(terms, text, function, columns, None, options, graphs, has_group=True)
+        member_options = _check_options(text, member_options, {"weights"})
+        return terms.MultiMembership(tuple(members), **member_options, effects=term)
+    return _make_term(terms, text, function, columns, group, options, graphs, has_group=group is not None)
+
+
+def _make_term(terms, text, function, columns, group, options, graphs, has_group):
+    """Return the term of a call, which has effects by group if `has_group`."""
     if function == "s":
         names = {"k", "by", "period", "knots", "extrapolate"}
         return terms.Smooth(*_take(text, columns, 1), group=group, **_check_options(text, options, names))
-    if function in ("te", "ti"):
-        options = _check_options(text, options, {"k", "extrapolate"})
-        return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
     if function in ("rw1", "rw2"):
         _check_options(text, options, set())
         return terms.RandomWalk(*_take(text, columns, 1), order=int(function[-1]), group=group)
     if function == "ar1":
         return terms.Autoregressive(*_take(text, columns, 1), group=group, **_check_options(text, options, {"until"}))
-    if group is not None:
+    if has_group:
         raise _refuse(text, "it has no effects by group")
+    if function in ("te", "ti"):
+        options = _check_options(text, options, {"k", "ranges"})
+        return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
     if function == "seasonal":
         column, period = _take(text, columns, 2)
         _check_options(text, options, set())
@@ -57,7 +67,10 @@ def parse_term(text, graphs=None):
 
 
 def _read_call(text):
-    """Return the function of a call, its arguments, the group after a bar or None, and its options."""
+    """Return the function of a call, its arguments, the group after a bar or None, and its options.
+
+    A group of several levels a row, ``mm(a, b)``, is a pair of its columns and options.
+    """
     quoted, names = text.strip(), []
     for name in dict.fromkeys(QUOTED_NAME.findall(quoted)):
         names.append(name)
@@ -82,7 +95,11 @@ def _read_call(text):
 
     arguments, group = list(call.args), None
     if arguments and isinstance(arguments[0], ast.BinOp) and isinstance(arguments[0].op, ast.BitOr):
-        group = read(arguments[0].right)
+        right = arguments[0].right
+        if isinstance(right, ast.Call) and getattr(right.func, "id", None) == "mm":
+            group = [read(node) for node in right.args], {each.arg: read(each.value) for each in right.keywords}
+        else:
+            group = read(right)
         arguments[0] = arguments[0].left
     return (
         call.func.id,
@@ -118,6 +135,7 @@ def term_variables(text):
     """Return the names of the columns of a structured term."""
     function, columns, group, options = _read_call(text)
     columns = columns[:1] if function in ("seasonal", "precision") else columns
-    found = [*columns, group, options.get("by"), options.get("weights")]
+    members, member_options = group if isinstance(group, tuple) else ([group], {})
+    found = [*columns, *members, options.get("by"), options.get("weights"), member_options.get("weights")]
     flat = [name for entry in found for name in (entry if isinstance(entry, list | tuple) else [entry])]
     return {name for name in flat if isinstance(name, str)}

@@ -41,7 +41,7 @@ def warn_of_separation(model, rows, names, added):
     NumericalWarning
         With the names of the columns.
     """
-    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS):
+    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS) or not rows.X.shape[1]:
         return
     if model.likelihood.n_classes == 2 and rows.n > 1 and np.all(rows.y == rows.y[0]):
         message = f"y holds one class in all {rows.n} rows, whose weights are bounded by the default prior alone"

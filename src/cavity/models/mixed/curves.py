@@ -43,7 +43,7 @@ class StructuredCurves:
             trace of its prior precision times its posterior covariance. Lines and other fixed effects of a term are not
             among them; mgcv counts one for the line of a smooth. "of" is the largest edf can be, and columns after it
             have the values of the parameters of the prior. A note names terms that use more than 0.8 of it, for which
-            more knots may give another curve.
+            more knots may give another curve, if the column has values for them.
         """
         names, rows, advised = [], [], []
         parameters = dict.fromkeys(p.name for term in self._reader.structured for p in term.prior.parameters)
@@ -58,10 +58,11 @@ class StructuredCurves:
             values = {p.name: value for p, value in zip(term.prior.parameters, setting, strict=True)}
             names.append(term.name)
             rows.append([edf, float(most), *(values.get(name, np.nan) for name in parameters)])
-            if term.has_knots and edf > MAX_USED_SHARE * most:
+            if term.has_knots and not term.is_full and edf > MAX_USED_SHARE * most:
                 advised.append(f"{term.name} uses {edf:.1f} of {most} degrees of freedom: try a larger k")
         columns = dict(zip(("edf", "of", *parameters), np.array(rows).reshape(len(rows), -1).T, strict=True))
-        return summary.Table("Structured terms", tuple(names), columns, {"edf": 2}, tuple(advised))
+        formats = {"edf": 2} | dict.fromkeys(parameters, summary.FOUR_FIGURES)
+        return summary.Table("Structured terms", tuple(names), columns, formats, tuple(advised))
 
     def curve(
         self,
@@ -89,7 +90,7 @@ class StructuredCurves:
         level : float in (0, 1), default 0.95
             Probability of the intervals; as much is left out on either side.
         n_points : int, default 100
-            Number of points of the grid, for each level.
+            Number of points of the grid, for each level; of a surface about so many in all.
 
         Returns
         -------
@@ -205,10 +206,14 @@ def _read_points(built, points, argument):
     if available is None:
         message = f"must be a dict or data frame with the columns of {built.name}, got {type(points).__name__}"
         raise arrays.error_of(argument, message, TypeError)
-    missing = [name for name in built.variables if str(name) not in available and name not in available]
+    names = built.variables
+    if any(str(name) not in available for name in names):
+        names = built.point_variables
+    missing = [name for name in names if str(name) not in available]
     if missing:
         raise arrays.error_of(argument, f"must have the columns of {built.name}: {missing[0]!r} missing")
-    values = {name: get_column(points, name if name in available else str(name)) for name in built.variables}
+    keys = {name: name if isinstance(points, Mapping) and name in points else str(name) for name in names}
+    values = {name: get_column(points, key) for name, key in keys.items()}
     length = max((len(value) for value in values.values() if np.ndim(value)), default=1)
     return {
         name: value if np.ndim(value) else np.array([value] * length, dtype=object if isinstance(value, str) else None)

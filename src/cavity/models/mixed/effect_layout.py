@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from cavity.base.lazy_scipy import sparse
 from cavity.base.triangles import fill_symmetric
 from cavity.ep.sparse import Constraints, Precision
+from cavity.linalg.sparse_cholesky import fill_reducing_order
 from cavity.terms.contract import TermPrior
 
 
@@ -28,6 +30,10 @@ class LevelBlock:
         """Rows and columns of the lower triangle of the prior's precision: a small one for each level."""
         first = self.k * np.arange(self.levels)[:, None]
         return [(first + within).ravel() for within in np.tril_indices(self.k)]
+
+    def order(self):
+        """An order of elimination within the block: one level after the other."""
+        return np.arange(self.size)
 
     def precision(self, covariance):
         """The entries of the precision, and its log determinant."""
@@ -51,10 +57,11 @@ class LevelBlock:
 
 @dataclass(frozen=True, slots=True)
 class StructuredBlock:
-    """The effects of a structured term."""
+    """The effects of a structured term; `linked_rows` is its Z where rows link effects that the prior does not."""
 
     size: int
     prior: TermPrior
+    linked_rows: Any = None
 
     @property
     def constraints(self):
@@ -69,6 +76,17 @@ class StructuredBlock:
         """The entries of the precision, and the part of its log determinant, by the values of its parameters."""
         value = self.prior.evaluate(self.free(values))
         return value.coefficients @ self.prior.structures, value.log_determinant
+
+    def order(self):
+        """An order of elimination within the block."""
+        if self.linked_rows is None:
+            return np.arange(self.size)
+        links = abs(self.linked_rows)
+        entries = np.ones(len(self.prior.rows))
+        shape = (self.size, self.size)
+        both = links.T @ links + sparse.csr_array((entries, (self.prior.rows, self.prior.columns)), shape)
+        both = sparse.csc_array(sparse.tril(both))
+        return fill_reducing_order(both.indptr, both.indices)
 
     def free(self, values):
         """The free numbers of values of the parameters."""
@@ -113,7 +131,7 @@ class EffectLayout:
         Of nested groups the inner ones come first, which fills nothing; of two crossed ones the larger.
         """
         terms = sorted(range(len(self.blocks)), key=lambda term: -count_units(self.blocks[term]))
-        parts = [np.arange(self.size)[self.part(term)] for term in terms]
+        parts = [self.starts[term] + self.blocks[term].order() for term in terms]
         return np.concatenate([*parts, np.arange(self.n_fixed)])
 
     def rows(self, X, values):

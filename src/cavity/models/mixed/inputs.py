@@ -105,7 +105,7 @@ class Inputs:
         structured = [effect for effect in model.effects if not isinstance(effect, RandomEffects)]
         wanted = dict.fromkeys(each for one in random for each in one.group)
         wanted |= dict.fromkeys(name for one in structured for name in one.variables if isinstance(name, str))
-        if groups is None and names_of(X) is None:
+        if wanted and groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
             raise arrays.error_of("groups", words, TypeError)
         columns = {GROUP_ARGUMENT.format(name): name for name in wanted} if groups is None else {}

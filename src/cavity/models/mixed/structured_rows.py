@@ -30,7 +30,7 @@ class StructuredRows:
     @property
     def block(self):
         """The block of its effects."""
-        return StructuredBlock(self.built.size, self.built.prior)
+        return StructuredBlock(self.built.size, self.built.prior, self.Z if self.built.has_linked_rows else None)
 
     def is_open(self, values):
         """Whether some parameter is to be found."""

@@ -1,0 +1,212 @@
+"""Smooths of two variables: the prior against dense algebra and integrals, fits, invariances, what is refused."""
+
+import numpy as np
+import pytest
+from scipy import interpolate, linalg
+from support.tolerances import AT_REST, INTEGRAL, OPTIMUM, PRINTED, SOLVES
+from terms.test_smooth import dense_precision, subspace_log_determinant
+
+import cavity
+from cavity.terms import TensorSmooth
+from cavity.terms.saved import describe_term, restore_term
+
+pd = pytest.importorskip("pandas")
+
+TERMS = {
+    "te": TensorSmooth(("x", "z"), k=(7, 5)),
+    "te, wider": TensorSmooth(("x", "z"), k=6, ranges=((-10, 10), (0, 5000))),
+    "ti": TensorSmooth(("x", "z"), k=(5, 8), interaction=True),
+}
+SDS = {"sd(x)": 0.7, "sd(z)": 0.4}
+
+
+def table_of(n=80):
+    """z of uneven values, so that its knots are at quantiles."""
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(-3.0, 9.0, n), np.exp(rng.uniform(-4.0, 6.0, n))
+    return {"x": x, "z": z, "y": np.sin(x) * np.log(z) / 5.0 + 0.3 * rng.normal(size=n)}
+
+
+def integrate_products(knots, derivative):
+    """Integrals over [0, 1] of products of B-splines or their derivatives, by 20 points an interval."""
+    curve = interpolate.BSpline(knots, np.eye(len(knots) - 4), 3)
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    ends = knots[3:-3]
+    half = 0.5 * np.diff(ends)[:, None]
+    t = (0.5 * (ends[1:] + ends[:-1])[:, None] + half * nodes).ravel()
+    values = curve(t, derivative)
+    return values.T @ ((half * weights).ravel()[:, None] * values)
+
+
+def expand(built, table):
+    """Eigenfunctions of either variable at rows (N, k), and eigenvalues (k,)."""
+    out = []
+    for column, (low, high), breaks in zip(built.columns, built.ranges, built.breaks, strict=True):
+        steps = np.arange(1, 4)
+        knots = np.concatenate(
+            [breaks[0] - (breaks[1] - breaks[0]) * steps[::-1], breaks, breaks[-1] + (breaks[-1] - breaks[-2]) * steps]
+        )
+        d, vectors = linalg.eigh(integrate_products(knots, 2), integrate_products(knots, 0))
+        curve = interpolate.BSpline(knots, vectors, 3)
+        out.append((np.where(np.arange(len(d)) < 2, 0.0, d), curve((table[column] - low) / (high - low))))
+    return out
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_the_normalising_constant_is_that_of_dense_algebra(name):
+    """(2) of the contract against eigenvalues on the subspace, and its derivatives against differences."""
+    prior = TERMS[name].build(table_of()).prior
+    for free in ([-0.4, 0.7], [1.5, -2.0]):
+        P, value = dense_precision(prior, free)
+        assert value.log_determinant == pytest.approx(subspace_log_determinant(P, prior.constraints), abs=INTEGRAL)
+        for i, step in enumerate(1e-6 * np.eye(2)):
+            up, down = (prior.evaluate(np.array(free) + way * step) for way in (1.0, -1.0))
+            slope = (up.log_determinant - down.log_determinant) / 2e-6
+            assert value.log_determinant_slopes[i] == pytest.approx(slope, rel=OPTIMUM)
+            differences = (up.coefficients - down.coefficients) / 2e-6
+            np.testing.assert_allclose(value.slopes[:, i], differences, rtol=OPTIMUM, atol=OPTIMUM)
+
+
+def test_a_fit_is_that_of_its_kronecker_twin():
+    """Evidence and predictions of Gaussian noise against the covariance of rows, by products of eigenfunctions."""
+    table, term = table_of(), TERMS["te"]
+    built = term.build(table)
+    (d, first), (e, second) = expand(built, table)
+    precision = 1.0 / 420.0 * (d[:, None] / SDS["sd(x)"] ** 2 + e / SDS["sd(z)"] ** 2)
+    variances = np.where(precision > 0.0, 1.0 / np.where(precision > 0.0, precision, 1.0), 0.0)
+    values = (first[:, :, None] * second[:, None, :]).reshape(len(first), -1)
+    t, u = ((table[c] - low) / (high - low) - 0.5 for c, (low, high) in zip("xz", built.ranges, strict=True))
+    fixed = np.stack([np.ones_like(t), t, u, t * u], axis=1)
+    effects = (values * variances.ravel()) @ values.T
+    covariance = effects + 4.0 * fixed @ fixed.T
+    total, y = covariance + 0.09 * np.eye(len(t)), table["y"]
+    model = cavity.MixedGLM(
+        [term], cavity.likelihoods.Gaussian(0.09), prior_variance=4.0, effect_covariances={term.name: SDS}
+    )
+    posterior = model.fit(np.ones((len(t), 1)), y, groups=table)
+    expected = -0.5 * (y @ np.linalg.solve(total, y) + np.linalg.slogdet(total)[1] + len(y) * np.log(2 * np.pi))
+    assert posterior.log_evidence == pytest.approx(expected, abs=INTEGRAL)
+    mean, variance = posterior.predict(np.ones((len(t), 1)), groups=table)
+    np.testing.assert_allclose(mean, covariance @ np.linalg.solve(total, y), atol=SOLVES)
+    left = covariance - covariance @ np.linalg.solve(total, covariance)
+    np.testing.assert_allclose(variance, np.diagonal(left), atol=SOLVES)
+
+
+def find_prior_moments(built, free):
+    """The covariance of the effects under the prior, and points for integrals over [0, 1]."""
+    P, _ = dense_precision(built.prior, free)
+    A = built.prior.constraints
+    V = np.linalg.svd(A)[2][len(A) :].T
+    side = np.linspace(0.0, 1.0, 801)[:-1] + 1.0 / 1600.0  # midpoints
+    return V @ np.linalg.inv(V.T @ P @ V) @ V.T, side
+
+
+def test_the_meaning_of_the_sds():
+    """Of the mean over the other variable, the variance averages to sd^2; that of all is 4.96 times as large."""
+    built = TensorSmooth(("x", "z"), k=16, ranges=((0, 1), (0, 1))).build({c: np.linspace(0, 1, 50) for c in "xz"})
+    covariance, side = find_prior_moments(built, np.log([0.5, 2.0]))
+    x, z = (margin.evaluate(side).toarray() for margin in built.margins)
+    over_z, over_x = np.kron(x, z.mean(axis=0)), np.kron(x.mean(axis=0), z)
+    for rows, sd in ((over_z, 0.5), (over_x, 2.0)):
+        assert np.mean(np.sum((rows @ covariance) * rows, axis=1)) == pytest.approx(sd**2, rel=0.01)
+    covariance, _ = find_prior_moments(built, [0.0, 0.0])
+    gram = np.kron(x.T @ x, z.T @ z) / len(side) ** 2
+    assert np.sum(covariance * gram) == pytest.approx(4.96, rel=0.01)
+
+
+def test_interactions_have_no_main_effects():
+    """The mean over either variable is zero everywhere, and so are the constraints of the fixed effects."""
+    built = TERMS["ti"].build(table_of())
+    covariance, side = find_prior_moments(built, [0.0, 0.0])
+    x, z = (margin.evaluate(side).toarray() for margin in built.margins)
+    for mean in (x.mean(axis=0), z.mean(axis=0)):
+        np.testing.assert_allclose(mean, 0.0, atol=PRINTED * np.abs(x).max())
+    assert list(built.fixed_columns(table_of())) == ["ti(x, z) slope[x:z]"]
+    assert built.size == 4 * 7
+    assert np.linalg.matrix_rank(covariance) == built.size - 1
+
+
+def test_null_spaces_are_lines_and_their_product():
+    table = table_of()
+    for name in TERMS:
+        built = TERMS[name].build(table)
+        x, z = built.margins
+        N = np.kron(x.N, z.N)
+        P, _ = dense_precision(built.prior, [0.3, -0.2])
+        np.testing.assert_allclose(P @ N, 0.0, atol=SOLVES * np.abs(P).max())
+        values = built.design(table) @ N
+        fixed = np.stack(list(built.fixed_columns(table).values()), axis=1)
+        rest = fixed - values @ np.linalg.lstsq(values, fixed, rcond=None)[0]
+        np.testing.assert_allclose(rest, 0.0, atol=SOLVES)
+
+
+def test_units_and_order_of_variables_do_not_matter():
+    frame = pd.DataFrame(table_of())
+    base = cavity.GLM("y ~ te(x, z, k=(7, 5))").fit(frame)
+    other = frame.assign(x=5.0 - 1000.0 * frame.x)[::-1]
+    moved = cavity.GLM("y ~ te(z, x, k=(5, 7))").fit(other)
+    assert moved.log_evidence == pytest.approx(base.log_evidence, abs=OPTIMUM)
+    np.testing.assert_allclose(moved.predict(other)[0][::-1], base.predict(frame)[0], atol=PRINTED)
+    second, first, noise = moved.hyperparameters.values
+    np.testing.assert_allclose((first, second, noise), base.hyperparameters.values, rtol=PRINTED)
+
+
+@pytest.mark.parametrize("formula", ["te(x, z, k=6)", "s(x, k=8) + s(z, k=6) + ti(x, z, k=(6, 5))"])
+@pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
+def test_formulas_fit_save_and_predict(formula, tmp_path):
+    frame = pd.DataFrame(table_of(200)).assign(z=lambda frame: np.log(frame.z))
+    posterior = cavity.GLM(f"y ~ {formula}").fit(frame)
+    assert posterior.converged
+    assert posterior.r2(frame).to_frame()["mean"].iloc[0] > 0.5
+    posterior.save(tmp_path / "fit.npz")
+    again = cavity.load(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(again.predict(frame), posterior.predict(frame))
+    name = posterior.structured_terms[-1]
+    mean, without = posterior.predict(frame)[0], posterior.predict(frame, without=name)[0]
+    np.testing.assert_allclose(mean - without, posterior.curve(name, frame).columns["mean"], atol=AT_REST)
+    assert len(posterior.curve(name).names) == 100
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_file_gives_the_same_rows(name):
+    table = table_of()
+    built = TERMS[name].build(table)
+    again = restore_term(describe_term(built))
+    here = {key: values[5:9] for key, values in table.items()}
+    np.testing.assert_array_equal(built.design(here).toarray(), again.design(here).toarray())
+    settings = restore_term(describe_term(TERMS[name]))
+    assert settings.name == TERMS[name].name
+    assert settings.build(table).size == built.size
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("te(x, z, k=(5, 81))", r"k must be at most 80 for z of te\(x, z\), which has so many values, got 81"),
+        ("te(x, f)", r"k must be at most 3 for f of te\(x, f\), which has so many values, got 3; a smooth needs 4"),
+        ("te(x, z, k=3)", "k must be at least 4"),
+        ("te(x, z, k=(5, 5, 5))", "k must be a pair"),
+        ("te(x, c)", r"column 'c' must have different values for te\(x, c\), got 1 in every row"),
+        ("te(x, x)", "columns must be two different columns, got 'x' twice"),
+        ("te(x)", "it has 2 arguments before its options, got 1"),
+        ("te(x | f, z)", "it has no effects by group"),
+        ("te(x, z, extrapolate=True)", "options are k, ranges, got 'extrapolate'"),
+        ("te(x, z, ranges=(0, 1))", "ranges must"),
+        ("te(x, z, ranges=((9, -3), (0, 1000)))", "ranges must be two pairs, each a lower and a higher number"),
+        ("te(x, z, ranges=((0, 9), (0, 1000)))", "ranges must span -2.9.* for x, got 0 to 9"),
+        ("ti(x, z, interaction=True)", "options are k, ranges, got 'interaction'"),
+    ],
+)
+def test_what_is_refused(formula, message):
+    table = table_of() | {"c": np.ones(80), "f": np.arange(80) % 3}
+    with pytest.raises((ValueError, TypeError), match=message):
+        cavity.GLM(f"y ~ {formula}").fit(table)
+
+
+def test_rows_outside_the_rectangle_are_refused():
+    table = table_of()
+    built = TERMS["te"].build(table)
+    with pytest.raises(ValueError, match=r"must be within the range of te\(x, z\), .*, got 99 in row 2.*ranges="):
+        built.design({"x": [0.0, 1.0, 99.0], "z": [1.0, 2.0, 3.0]})
+    wide = TERMS["te, wider"].build(table)
+    assert wide.design({"x": [-10.0, 10.0], "z": [0.0, 5000.0]}).shape == (2, 36)

@@ -2,14 +2,32 @@
 
 from cavity.terms.base import StructuredTerm
 from cavity.terms.chains import Autoregressive, BuiltAutoregression, BuiltSeasonal, Seasonal
+from cavity.terms.graphs import BuiltMarkovField, MarkovField
 from cavity.terms.group_terms import BuiltMembership, BuiltPrecision, GivenPrecision, MultiMembership
 from cavity.terms.smooth import BuiltSmooth, Smooth
 from cavity.terms.walks import BuiltWalk, RandomWalk
 
-__all__ = ["Autoregressive", "GivenPrecision", "MultiMembership", "RandomWalk", "Seasonal", "Smooth", "StructuredTerm"]
+__all__ = [
+    "Autoregressive",
+    "GivenPrecision",
+    "MarkovField",
+    "MultiMembership",
+    "RandomWalk",
+    "Seasonal",
+    "Smooth",
+    "StructuredTerm",
+]
 BUILT_TERMS = {  # which files may hold
     built.__name__: built
-    for built in (BuiltSmooth, BuiltWalk, BuiltAutoregression, BuiltSeasonal, BuiltPrecision, BuiltMembership)
+    for built in (
+        BuiltSmooth,
+        BuiltWalk,
+        BuiltAutoregression,
+        BuiltSeasonal,
+        BuiltPrecision,
+        BuiltMembership,
+        BuiltMarkovField,
+    )
 }
 
 

@@ -22,7 +22,7 @@ References
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -33,6 +33,36 @@ from cavity.base.lazy_scipy import linalg
 from cavity.base.public_objects import FloatArray, IntArray
 
 
+class Scale(NamedTuple):
+    """The map from a free number to the value of a parameter, its derivative, its inverse, and the range of values."""
+
+    value: Callable[[float], Any]
+    slope: Callable[[float], Any]
+    free: Callable[[float], Any]
+    low: float
+    high: float
+
+
+def _slope_of_half_tanh(x):
+    """Return the derivative of tanh(x/2)."""
+    return 0.5 / np.cosh(0.5 * x) ** 2
+
+
+_LOG_SCALE = Scale(np.exp, np.exp, np.log, 0.0, np.inf)
+SCALES_OF_PARAMETERS = {
+    "log": _LOG_SCALE,
+    "log length": _LOG_SCALE,
+    "fisher z": Scale(lambda x: np.tanh(0.5 * x), _slope_of_half_tanh, lambda x: np.log1p(x) - np.log1p(-x), -1.0, 1.0),
+    "logit": Scale(
+        lambda x: 1.0 / (1.0 + np.exp(-x)),
+        lambda x: 0.5 * _slope_of_half_tanh(x),
+        lambda x: np.log(x) - np.log1p(-x),
+        0.0,
+        1.0,
+    ),
+}
+
+
 class Parameter(NamedTuple):
     """A hyperparameter of a term.
 
@@ -40,27 +70,33 @@ class Parameter(NamedTuple):
     ----------
     name : str
         "sd", "sd(start)", "rho" and the like.
-    scale : {"log", "fisher z"}
-        Its free number is log x or log((1 + x)/(1 - x)).
+    scale : {"log", "log length", "fisher z", "logit"}
+        Its free number is log x of a standard deviation, log x of another positive number, log((1 + x)/(1 - x)), or
+        log(x/(1 - x)).
     unit : float
-        For standard deviations: which one moves f by about 1 in a typical row.
+        For standard deviations: which one moves f by about 1 in a typical row. For lengths: a typical one.
     """
 
     name: str
     scale: str = "log"
     unit: float = 1.0
 
-    def value(self, free):
+    @property
+    def domain(self) -> tuple[float, float]:
+        """The numbers between which values are."""
+        return SCALES_OF_PARAMETERS[self.scale].low, SCALES_OF_PARAMETERS[self.scale].high
+
+    def value(self, free: float) -> float:
         """Return the value of a free number."""
-        return float(np.exp(free) if self.scale == "log" else np.tanh(0.5 * free))
+        return float(SCALES_OF_PARAMETERS[self.scale].value(free))
 
-    def slope(self, free):
+    def slope(self, free: float) -> float:
         """Return the derivative of the value in the free number."""
-        return float(np.exp(free) if self.scale == "log" else 0.5 / np.cosh(0.5 * free) ** 2)
+        return float(SCALES_OF_PARAMETERS[self.scale].slope(free))
 
-    def free(self, value):
+    def free(self, value: float) -> float:
         """Return the free number of a value."""
-        return float(np.log(value) if self.scale == "log" else np.log1p(value) - np.log1p(-value))
+        return float(SCALES_OF_PARAMETERS[self.scale].free(value))
 
 
 class PriorValue(NamedTuple):

@@ -24,6 +24,10 @@ TERM_NOTATION = {
     "ar1": "ar1(t), ar1(t | g)",
     "seasonal": "seasonal(t, 12)",
     "precision": "precision(g, Q)",
+    "icar": "icar(region, W)",
+    "bym2": "bym2(region, W)",
+    "leroux": "leroux(region, W)",
+    "car": "car(region, W)",
     "mm": "mm(a, b), mm(a, b, weights=(1, -1))",
 }
 TERM_CALL = re.compile(rf"({'|'.join(TERM_NOTATION)})\s*\(.*\)", re.DOTALL)

@@ -10,7 +10,8 @@ from cavity.base.errors import check_within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 
 MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
-MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6
+MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6, and of a share, 1 - 8e-7
+MAX_LOG_LENGTHS = 9.0  # of a length beside a typical one, a factor of 8000
 
 
 class FreeCovariance:
@@ -90,9 +91,10 @@ class FreeTermParameters:
         self.spread, self.size = spread, len(self.open)
 
     def _unit(self, i):
-        """What the free number of a standard deviation is about, its log."""
+        """What the free number of a standard deviation or a length is about, its log."""
         parameter = self.parameters[i]
-        return np.log(self.spread * parameter.unit) if parameter.scale == "log" else 0.0
+        size = {"log": self.spread * parameter.unit, "log length": parameter.unit}
+        return np.log(size.get(parameter.scale, 1.0))
 
     def start(self, log_sd):
         """The free numbers of standard deviations, whose logs in units of the spread are given; of 0 for others."""
@@ -100,7 +102,8 @@ class FreeTermParameters:
 
     def bounds(self):
         """(low, high) of every free number."""
-        far = {"log": 0.5 * np.log(PARAMETER_RANGE), "fisher z": MAX_FISHER_Z}
+        far = {"log": 0.5 * np.log(PARAMETER_RANGE), "log length": MAX_LOG_LENGTHS}
+        far |= {"fisher z": MAX_FISHER_Z, "logit": MAX_FISHER_Z}
         return np.array(
             [
                 [self._unit(i) - far[self.parameters[i].scale], self._unit(i) + far[self.parameters[i].scale]]

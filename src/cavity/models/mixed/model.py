@@ -74,8 +74,9 @@ class MixedGLM(Frozen):
         What to subtract from the columns of the fixed effects. Where thresholds are open their means are subtracted in
         any case, and the model of the posterior has them here.
     graphs : dict, optional
-        Matrices (Q, levels) by the names that ``precision(g, Q)`` in a formula has for them: Q sparse, the precision of
-        the effects of the levels.
+        What formulas have names for: matrices (Q, levels) of ``precision(g, Q)``, Q sparse, the precision of effects
+        of the levels; graphs W of ``bym2(region, W)`` and other fields, as `cavity.terms.MarkovField` takes them, or a
+        matrix of weights with its regions, (W, regions).
 
     Raises
     ------

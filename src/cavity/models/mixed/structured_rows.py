@@ -64,7 +64,7 @@ class StructuredRows:
             if key not in parameters:
                 raise error_of(name, f"must have values of {', '.join(parameters)}, got one of {key!r}")
             if value is not None:
-                low, high = (0.0, np.inf) if parameters[key].scale == "log" else (-1.0, 1.0)
+                low, high = parameters[key].domain
                 values[key] = check_number(value, f"{name}[{key!r}]", low=low, high=high)
         return tuple(values.values())
 

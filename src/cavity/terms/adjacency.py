@@ -76,7 +76,7 @@ def _check_labels(labels):
     if find_repeated(labels) is not None:
         raise error_of("regions", f"must have each region once, got {find_repeated(labels)!r} twice")
     if len({isinstance(label, str) for label in labels}) != 1:
-        got = join_names(list(map(repr, labels))) if labels else "none"
+        got = join_names(labels) if labels else "none"
         raise error_of("regions", f"must be texts, or numbers, that can be sorted, got {got}")
     return labels
 
@@ -107,7 +107,7 @@ def _build_weights(pairs, labels):
     number = {label: i for i, label in enumerate(labels)}
     unknown = [label for label in found if label not in number]
     if unknown:
-        there = join_names(list(map(str, labels)))
+        there = join_names(labels)
         raise error_of("graph", f"must have pairs of the regions {there}, got one with {unknown[0]!r}")
     ends = np.array([(number[one], number[other]) for one, other in pairs], dtype=np.intp).reshape(-1, 2)
     ends = np.unique(ends, axis=0)

@@ -89,7 +89,7 @@ class MarkovField(StructuredTerm):
     >>> model = cavity.MixedGLM([cavity.terms.MarkovField("region", pairs, "icar")], "poisson")
     >>> posterior = model.fit(np.ones((40, 1)), y, groups={"region": region})
     >>> posterior.effects("icar(region, W)").columns["mean"].round(1).tolist()
-    [-0.9, -0.1, 0.7, 0.3]
+    [-0.7, -0.1, 0.7, 0.1]
     """
 
     group: str | int

@@ -18,11 +18,11 @@ from cavity.runs.executors import Threads, single_blas
 
 def lower_triangle(matrix):
     """Return the rows, columns and values (e,) of the lower triangle of a sparse matrix, with all of its diagonal."""
-    lower = sparse.tril(matrix) + sparse.diags_array(np.zeros(matrix.shape[0]))
-    lower = sparse.csc_array(lower)
-    lower.sort_indices()
-    columns = np.repeat(np.arange(matrix.shape[0]), np.diff(lower.indptr))
-    return lower.indices.astype(np.intp), columns, lower.data
+    lower, n = sparse.coo_array(sparse.tril(matrix, -1)), matrix.shape[0]
+    lower.eliminate_zeros()
+    rows, columns = (np.concatenate([part, np.arange(n)]).astype(np.intp) for part in lower.coords)
+    order = np.lexsort((rows, columns))
+    return rows[order], columns[order], np.concatenate([lower.data, matrix.diagonal()])[order]
 
 
 class PatternFactor:

@@ -78,6 +78,8 @@ class FreeTerms(FreeSettings):
         if one.vanishes(x[first : first + one.size], i - first):
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
+        if not names[i].startswith("sd"):  # a share, a correlation or a length
+            return names[i], f"{values[i]:.6g}", ""
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 

@@ -4,6 +4,7 @@ from cavity.terms.base import StructuredTerm
 from cavity.terms.chains import Autoregressive, BuiltAutoregression, BuiltSeasonal, Seasonal
 from cavity.terms.graphs import BuiltMarkovField, MarkovField
 from cavity.terms.group_terms import BuiltMembership, BuiltPrecision, GivenPrecision, MultiMembership
+from cavity.terms.matern import BuiltMatern, MaternChain
 from cavity.terms.smooth import BuiltSmooth, Smooth
 from cavity.terms.walks import BuiltWalk, RandomWalk
 
@@ -11,6 +12,7 @@ __all__ = [
     "Autoregressive",
     "GivenPrecision",
     "MarkovField",
+    "MaternChain",
     "MultiMembership",
     "RandomWalk",
     "Seasonal",
@@ -27,6 +29,7 @@ BUILT_TERMS = {  # which files may hold
         BuiltPrecision,
         BuiltMembership,
         BuiltMarkovField,
+        BuiltMatern,
     )
 }
 

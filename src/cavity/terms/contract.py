@@ -75,11 +75,14 @@ class Parameter(NamedTuple):
         log(x/(1 - x)).
     unit : float
         For standard deviations: which one moves f by about 1 in a typical row. For lengths: a typical one.
+    search : tuple of float, optional
+        The values between which one is looked for, where these are not those of all parameters of the scale.
     """
 
     name: str
     scale: str = "log"
     unit: float = 1.0
+    search: tuple[float, float] | None = None
 
     @property
     def domain(self) -> tuple[float, float]:
@@ -118,8 +121,8 @@ class TermPrior(ABC):
         The hyperparameters theta.
     rows, columns : ndarray (e,) of int
         The pattern: entries of the lower triangle, row >= column, with all of the diagonal, each once.
-    structures : ndarray (J, e)
-        The entries of each S_j.
+    structures : ndarray or sparse array (J, e)
+        The entries of each S_j; the identity where entries are functions of theta each, which `evaluate` returns.
     constraints : ndarray (r, k) or None
         A, without a constraint None.
     """
@@ -127,7 +130,7 @@ class TermPrior(ABC):
     parameters: tuple[Parameter, ...]
     rows: IntArray
     columns: IntArray
-    structures: FloatArray
+    structures: Any
     constraints: FloatArray | None
 
     @cached_property
@@ -194,6 +197,7 @@ class BuiltTerm(ABC):
     size: int
     prior: TermPrior
     has_knots = False  # whether more effects may show more of the same function
+    has_rows_by_parameters = False  # whether `design` of new rows takes the free numbers, free=
 
     def effect_names(self) -> list[str]:
         """Return the names of the effects."""
@@ -215,6 +219,10 @@ class BuiltTerm(ABC):
             What is done about levels of groups that the fit had not: refused with a ValueError naming them, or rows
             without entries.
         """
+
+    def find_problem(self, free: Sequence[float]) -> str | None:
+        """Return what a fit at some free numbers has to warn of, None if there is nothing."""
+        return None
 
     def fixed_columns(self, table: Mapping[str, Any]) -> dict[str, FloatArray]:
         """Return the columns (M,) of the null space, by the names of their fixed effects; by default none.

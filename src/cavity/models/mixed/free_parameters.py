@@ -11,7 +11,6 @@ from cavity.likelihoods.parameters import PARAMETER_RANGE
 
 MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
 MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6, and of a share, 1 - 8e-7
-MAX_LOG_LENGTHS = 9.0  # of a length beside a typical one, a factor of 8000
 
 
 class FreeCovariance:
@@ -102,14 +101,15 @@ class FreeTermParameters:
 
     def bounds(self):
         """(low, high) of every free number."""
-        far = {"log": 0.5 * np.log(PARAMETER_RANGE), "log length": MAX_LOG_LENGTHS}
-        far |= {"fisher z": MAX_FISHER_Z, "logit": MAX_FISHER_Z}
-        return np.array(
-            [
-                [self._unit(i) - far[self.parameters[i].scale], self._unit(i) + far[self.parameters[i].scale]]
-                for i in self.open
-            ]
-        ).reshape(-1, 2)
+        return np.array([self._bounds(i) for i in self.open]).reshape(-1, 2)
+
+    def _bounds(self, i):
+        """(low, high) of the free number of a parameter."""
+        parameter = self.parameters[i]
+        if parameter.search is not None:
+            return [parameter.free(value) for value in parameter.search]
+        far = MAX_FISHER_Z if parameter.scale in ("fisher z", "logit") else 0.5 * np.log(PARAMETER_RANGE)
+        return [self._unit(i) - far, self._unit(i) + far]
 
     def pack(self, values):
         """The free numbers of the values of all parameters."""

@@ -31,6 +31,7 @@ from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
+from cavity.models.mixed.structured_rows import warn_of_terms
 from cavity.models.mixed.terms import RandomEffects, check_effects
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
@@ -246,6 +247,7 @@ class MixedGLM(Frozen):
             problem = MixedProblem.of(model, resolved.rows, inputs.terms, given)
             solution = solve(problem, list_open_parameters(observations.likelihood), run, threads)
         solution.fit.warn(run)
+        warn_of_terms(solution.problem)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen
         return make_posterior(

@@ -167,17 +167,16 @@ class MixedGLMPosterior(
     def _read(self, X, **others):
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
         rows = self.rows(X)
-        dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others)
+        n_random = len(self._reader.terms)
+        settings = self._settings[n_random:]
+        dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others, settings)
         extra, layout = np.zeros(dataset.n_rows), self._layout
         for term, (codes, Z) in zip(self._reader.terms, values, strict=False):
             if term.name in rows.without:
                 continue
             new = np.zeros(len(codes), dtype=bool) if rows.levels == "zero" else codes < 0
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
-        n_random = len(self._reader.terms)
-        for term, block, setting in zip(
-            self._reader.structured, layout.blocks[n_random:], self._settings[n_random:], strict=True
-        ):
+        for term, block, setting in zip(self._reader.structured, layout.blocks[n_random:], settings, strict=True):
             variance = None
             if term.name not in rows.without:
                 variance = term.extra_variance(table, block.free(setting), rows.levels)

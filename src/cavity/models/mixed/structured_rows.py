@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base.arrays import check_number, error_of
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import find_repeated
 from cavity.models.mixed.effect_layout import StructuredBlock
 from cavity.models.mixed.free_parameters import FreeTermParameters
@@ -143,9 +144,28 @@ def find_independent(X, columns):
     return out
 
 
-def read_structured(built_terms, table, levels="known"):
-    """Return the rows Z of structured terms for new rows, CSR arrays (M, k)."""
-    return [each.design(_select(table, each), levels) for each in built_terms]
+def read_structured(built_terms, table, levels="known", settings=None):
+    """Return the rows Z of structured terms for new rows, CSR arrays (M, k), given the values of their parameters."""
+    settings = [None] * len(built_terms) if settings is None else settings
+    return [
+        design_rows(each, _select(table, each), levels, setting)
+        for each, setting in zip(built_terms, settings, strict=True)
+    ]
+
+
+def design_rows(built, table, levels="known", values=None):
+    """Return the rows Z of a built term, which may depend on the values of its parameters."""
+    if values is None or not built.has_rows_by_parameters:
+        return built.design(table, levels)
+    return built.design(table, levels, StructuredBlock(built.size, built.prior).free(values))
+
+
+def warn_of_terms(problem):
+    """Warn of what structured terms find wrong with the values of their parameters after a fit."""
+    for term, setting in zip(problem.terms, problem.settings, strict=True):
+        message = term.built.find_problem(term.block.free(setting)) if isinstance(term, StructuredRows) else None
+        if message is not None:
+            warn(message, NumericalWarning)
 
 
 def find_null_columns(built_terms, table, names):

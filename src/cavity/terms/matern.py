@@ -1,95 +1,35 @@
-"""Matern processes in time as chains of states.
+"""Matern processes in time as terms: states at times or knots, their prior, and rows at other times.
 
-A process f of smoothness nu = p - 1/2 and lengthscale l has p - 1 derivatives. With lam = sqrt(2 nu)/l, its states
-x = (f, f'/lam, ..., f^(p-1)/lam^(p-1)) are a Markov chain [HS]_: over a time dt, with d = lam dt,
-
-    x(t + dt) = A(d) x(t) + N(0, sd^2 Q(d)),  A(d) = exp(F d) = exp(-d) sum_(k < p) (F + I)^k d^k/k!,                (1)
-    Q(d) = q int_0^d a(s) a(s)' ds,                                                                                 (2)
-
-F the companion matrix of (1 + z)^p, whose eigenvalues are -1, so that (F + I)^p = 0, and a the last column of A. In (2)
-stand exp(-2 s) times powers of s, whose integrals are incomplete gamma functions: for short times no digits are lost,
-as they are in Q = P - A P A', P = Q(inf) the covariance of a state. The precision of a chain is block tridiagonal,
-
-    blocks (k, k): Q_(k-1)^-1 + A_k' Q_k^-1 A_k, the first one P^-1 + A_1' Q_1^-1 A_1;  (k+1, k): -Q_k^-1 A_k,       (3)
-
-and its log determinant the sum of those of P^-1 and all Q_k^-1. Entries of (3) grow like d^(-2 nu) and cancel in its
-factor, which loses about 1e-16 sum_k d_k^(-2 nu) of a log evidence.
-
-References
-----------
-.. [HS] J. Hartikainen and S. Sarkka, "Kalman filtering and smoothing solutions to temporal Gaussian process regression
-   models", IEEE International Workshop on Machine Learning for Signal Processing, 2010.
+The algebra of states is in `matern_steps`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from cavity.base.arrays import error_of
-from cavity.base.lazy_scipy import sparse, special
-from cavity.base.public_objects import FloatArray, IntArray
+from cavity.base.arrays import check_integer, error_of
+from cavity.base.lazy_scipy import sparse
+from cavity.base.public_objects import FloatArray, IntArray, set_fields
 from cavity.terms.base import StructuredTerm, check_column
 from cavity.terms.blocks import build_levels, read_numbers_that_vary
 from cavity.terms.chains import ChainRows
 from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, TermPrior
 from cavity.terms.levels import Levels
+from cavity.terms.matern_steps import Transition, find_knots, find_rate, weigh_hermite
 
 SMOOTHNESSES = (0.5, 1.5, 2.5)
-MAX_LOST_NATS = 1e-8  # of a log evidence, about which nothing is said
-LONGEST_RANGES = 3.0  # of lengthscales in a search, in ranges of the times
-SHORTEST_STEPS = 0.1  # of lengthscales in a search, in medians of the steps
-
-
-class Steps(NamedTuple):
-    """What (1) and (2) are for steps d (M,): A, Q^-1 and log|Q|."""
-
-    A: FloatArray  # (M, p, p)
-    inverse: FloatArray  # (M, p, p)
-    log_determinant: FloatArray  # (M,)
-
-
-class Transition:
-    """The matrices of (1) and (2) for states of p numbers."""
-
-    def __init__(self, p):
-        self.p = p
-        self.F = np.diag(np.ones(p - 1), 1)
-        self.F[-1] = [-math.comb(p, i) for i in range(p)]
-        powers = [np.eye(p)]
-        for k in range(1, p):
-            powers.append(powers[-1] @ (self.F + np.eye(p)) / k)
-        self._powers = np.stack(powers)  # (F + I)^k/k!
-        last = self._powers[:, :, -1]
-        products = np.zeros((2 * p - 1, p, p))
-        for k in range(p):
-            for m in range(p):
-                products[k + m] += np.outer(last[k], last[m])
-        self._products = products  # of a a', by powers of s, without exp(-2 s)
-        self.q = 1.0 / self._integrate(np.array([np.inf]))[0, 0, 0]
-        self.P = self.q * self._integrate(np.array([np.inf]))[0]
-
-    def _integrate(self, d):
-        """The integrals in (2)."""
-        n = np.arange(2 * self.p - 1)
-        integrals = special.gamma(n + 1) / 2.0 ** (n + 1) * special.gammainc(n + 1, 2.0 * d[:, None])
-        return np.tensordot(integrals, self._products, 1)
-
-    def step(self, d):
-        """Return the `Steps` of positive numbers d (M,); they are infinite where there is no state before."""
-        finite = np.where(np.isinf(d), 0.0, d)
-        terms = finite[:, None] ** np.arange(self.p) * np.exp(-d)[:, None]
-        A = np.tensordot(terms, self._powers, 1)
-        Q = self.q * self._integrate(d)
-        size = np.sqrt(np.diagonal(Q, axis1=1, axis2=2))
-        units = size[:, :, None] * size[:, None, :]
-        log_determinant = np.linalg.slogdet(Q / units)[1] + 2.0 * np.sum(np.log(size), axis=1)
-        return Steps(A, np.linalg.inv(Q / units) / units, log_determinant)
+DEFAULT_MAX_STATES = {0.5: np.inf, 1.5: 300, 2.5: 60}  # which loses some 1e-6 nats at a lengthscale of the range
+MIN_STATE_DISTANCE = 0.5  # of states at all times, in distances of knots
+MAX_LOST_NATS = 1e-6  # of a log evidence, about which nothing is said
+MAX_SEARCH_LOSS = 1e-5  # of a log evidence at the end of a search
+MAX_INTERPOLATION_SD = 0.03  # of f in the middle between knots, where its sd is 1
+MAX_LENGTH_IN_RANGES = 3.0  # in a search
+MIN_LENGTH_IN_STEPS = 0.1  # in a search, of the median step where there are no knots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +48,8 @@ class MaternChain(StructuredTerm):
         How smooth f is: with no, one or two derivatives.
     group : str or int, optional
         Column of the levels that have effects of their own, or the number of one of X.
+    max_states : int, optional
+        Most different times that have a state each; by default 300 of smoothness 1.5, 60 of 2.5, and any number of 0.5.
 
     Raises
     ------
@@ -117,13 +59,21 @@ class MaternChain(StructuredTerm):
     Warns
     -----
     NumericalWarning
-        If times are so close beside the lengthscale that the log evidence may be off by more than 1e-8: about
-        1e-16 sum (dt/lengthscale)^(-2 smoothness), dt from each time to the next.
+        If states are so close beside the lengthscale that the log evidence may be off by more than 1e-6: about
+        1e-16 sum (dt/lengthscale)^(-2 smoothness), dt from each state to the next. If knots are so far apart that f
+        between them is too smooth.
 
     Notes
     -----
-    New rows may have any times: f has there its distribution given the states before and after.
-    A lengthscale that is learnt is between a tenth of the median step and three times the range of the times.
+    A state, f and its derivatives, stands at each different time, and the prior is exact. Where there are more than
+    `max_states` of them, or closer ones than half of a step h = range/(max_states - 1), states stand at knots around
+    the times, in a grid of steps h: between two of these f is the polynomial with the values and derivatives there. Its
+    variance then lacks at most 0.11 (h/lengthscale)^3 of itself if the smoothness is 1.5, 0.015 (h/lengthscale)^5 if it
+    is 2.5.
+
+    New rows may have any times: beyond those of states, or where these are far apart, f has its distribution given the
+    states before and after. A lengthscale that is learnt is between h, or a tenth of the median step, and three times
+    the range of the times, or what loses 1e-5 of the log evidence.
 
     Examples
     --------
@@ -140,12 +90,15 @@ class MaternChain(StructuredTerm):
     column: str | int
     smoothness: float = 1.5
     group: str | int | None = None
+    max_states: int | None = None
 
     def __post_init__(self) -> None:
         check_column(self.column, "column")
         check_column(self.group, "group", optional=True)
         if self.smoothness not in SMOOTHNESSES:
             raise error_of("smoothness", f"must be 0.5, 1.5 or 2.5, got {self.smoothness!r}")
+        if self.max_states is not None:
+            set_fields(self, max_states=check_integer(self.max_states, "max_states", low=2))
 
     @property
     def name(self) -> str:
@@ -159,27 +112,44 @@ class MaternChain(StructuredTerm):
         return (self.column,) if self.group is None else (self.column, self.group)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
-        """Return the term with the times of its states."""
+        """Return the term with the times of its states: those of the rows, or knots around them."""
         t = read_numbers_that_vary(table, self.column, self.name)
         levels, codes = (None, np.zeros(len(t), dtype=np.intp))
         if self.group is not None:
             levels, codes = build_levels(table, self.group)
-        states = np.unique(np.stack([codes, t], axis=1), axis=0)
+        states, origin, span = np.unique(np.stack([codes, t], axis=1), axis=0), t.min(), np.ptp(t)
+        most = DEFAULT_MAX_STATES[self.smoothness] if self.max_states is None else self.max_states
+        level, times = states.T
+        steps, largest = np.diff(times)[np.diff(level) == 0], int(np.bincount(level.astype(np.intp)).max())
+        h = span / (most - 1.0) if np.isfinite(most) else 0.0
+        has_knots = largest > most or bool(np.any(steps < MIN_STATE_DISTANCE * h))
+        if has_knots:
+            states = find_knots(level, times, origin, h)
         firsts = np.searchsorted(states[:, 0], np.arange((1 if levels is None else len(levels)) + 1))
-        smoothness = float(self.smoothness)
-        return BuiltMatern(self.name, self.column, self.group, smoothness, states[:, 1].copy(), firsts, levels)
+        return BuiltMatern(
+            self.name,
+            self.column,
+            self.group,
+            float(self.smoothness),
+            states[:, 1].copy(),
+            firsts,
+            levels,
+            h if has_knots else float(np.median(steps)) if len(steps) else float(span),
+            has_knots,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class MaternPrior(TermPrior):
     """The precision (3) over sd^2 of all chains: its entries themselves are the coefficients of the structures.
 
-    `gaps` (U,) are the different steps in time, `which` (M,) the number of that of each step, `at` (M,) the state from
-    which it goes, and `firsts` those without one before.
+    The effects are (f, unit f', unit^2 f''). `gaps` (U,) are the different steps in time, `which` (M,) the number of
+    that of each step, `at` (M,) the state from which it goes, and `firsts` those without one before.
     """
 
     p: int
     n_states: int
+    unit: float
     gaps: FloatArray
     which: IntArray
     at: IntArray
@@ -192,7 +162,8 @@ class MaternPrior(TermPrior):
 
     def evaluate(self, free):
         """Return the prior at the logs of sd and of the lengthscale."""
-        precision, d = np.exp(-2.0 * free[0]), find_rate(self.p, free[1]) * self.gaps
+        precision, rate = np.exp(-2.0 * free[0]), find_rate(self.p, free[1])
+        d, order = rate * self.gaps, self.p * (self.p - 1.0)
         steps, start = self.transition.step(d), self.transition.step(np.array([np.inf]))
         A, G, F = steps.A, steps.inverse, self.transition.F
         a = G @ A[:, :, -1:]
@@ -200,7 +171,8 @@ class MaternPrior(TermPrior):
         dG = -self.transition.q * a @ a.transpose(0, 2, 1)
         to, FA = A.transpose(0, 2, 1), F @ A
         moved = to @ G @ FA
-        entries = precision * self._assemble(start.inverse[0], G, to @ G @ A, -G @ A)
+        units, powers = self._scale_entries(rate * self.unit)
+        entries = precision * units * self._assemble(start.inverse[0], G, to @ G @ A, -G @ A)
         by_d = self._assemble(
             0.0,
             *(  # as d log l = -d log d
@@ -210,9 +182,15 @@ class MaternPrior(TermPrior):
         )
         value = -len(self.firsts) * start.log_determinant[0] - np.sum(steps.log_determinant[self.which])
         n = self.p * self.n_states
-        slopes = np.stack([-2.0 * entries, precision * by_d], axis=1)
-        by_length = np.sum((d * log_slope)[self.which])
-        return PriorValue(entries, slopes, float(value - 2.0 * n * free[0]), np.array([-2.0 * n, by_length]))
+        value -= 2.0 * n * free[0] + self.n_states * order * np.log(rate * self.unit)
+        slopes = np.stack([-2.0 * entries, precision * units * by_d + powers * entries], axis=1)
+        by_length = np.sum((d * log_slope)[self.which]) + self.n_states * order
+        return PriorValue(entries, slopes, float(value), np.array([-2.0 * n, by_length]))
+
+    def _scale_entries(self, rate):
+        """Factors of entries of numbers in units of 1/lam, for those in units of the term, and minus their powers."""
+        powers = self.rows % self.p + self.columns % self.p
+        return rate ** -powers.astype(float), powers
 
     def _assemble(self, first, ahead, behind, between):
         """The entries of (3) in the order of the pattern, from those of its parts (p, p) and (U, p, p)."""
@@ -222,11 +200,6 @@ class MaternPrior(TermPrior):
         blocks[self.at] += behind[self.which]
         i, j = np.tril_indices(self.p)
         return np.concatenate([blocks[:, i, j].ravel(), between[self.which].ravel()])
-
-
-def find_rate(p, log_length):
-    """Return lam of a lengthscale by its log."""
-    return np.sqrt(2.0 * p - 1.0) * np.exp(-log_length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +213,8 @@ class BuiltMatern(ChainRows, BuiltTerm):
     times: FloatArray
     firsts: IntArray
     levels: Levels | None
+    unit: float
+    has_interpolation: bool
     has_rows_by_parameters = True
 
     @property
@@ -269,32 +244,48 @@ class BuiltMatern(ChainRows, BuiltTerm):
         own, before = p * np.arange(n)[:, None], p * at[:, None]
         rows = np.concatenate([(own + i).ravel(), (before + p + k).ravel()])
         columns = np.concatenate([(own + j).ravel(), (before + m).ravel()])
-        span = np.ptp(self.times)
-        shortest = SHORTEST_STEPS * float(np.median(steps[at])) if len(at) else span
-        length = Parameter("lengthscale", "log length", 0.1 * span, (min(shortest, 0.01 * span), LONGEST_RANGES * span))
+        length = Parameter("lengthscale", "log length", *self._find_lengths(gaps, which))
+        structures = sparse.eye_array(len(rows), format="csr")
         return MaternPrior(
             (Parameter("sd"), length),
             rows,
             columns,
-            sparse.eye_array(len(rows), format="csr"),
+            structures,
             None,
             p,
             n,
+            self.unit,
             gaps,
             which,
             at,
             self.firsts[:-1],
         )
 
+    def _find_lengths(self, gaps, which):
+        """A lengthscale to begin with, and the range of a search."""
+        span, power = float(np.ptp(self.times)) or self.unit, 2.0 * self.smoothness
+        low = min(self.unit * (1.0 if self.has_interpolation else MIN_LENGTH_IN_STEPS), 0.1 * span)
+        lost = 0.5 * np.finfo(float).eps * np.sum((gaps**-power)[which])  # at the lengthscale 1
+        high = np.clip(
+            (MAX_SEARCH_LOSS / lost) ** (1.0 / power) if lost else np.inf, 2.0 * low, MAX_LENGTH_IN_RANGES * span
+        )
+        return float(np.clip(0.1 * span, low, high)), (low, float(high))
+
     def find_problem(self, free):
-        """Return the message of states that are too close for the lengthscale."""
+        """Return the message of states that are too close for the lengthscale, or too far apart."""
         ratios, length = self.prior.gaps * np.exp(-free[1]), np.exp(free[1])
         lost = 0.5 * np.finfo(float).eps * np.sum((ratios ** (-2.0 * self.smoothness))[self.prior.which])
-        if not lost > MAX_LOST_NATS:
-            return None
-        here = f"times of {self.name} are {self.prior.gaps.min():.3g} apart beside a lengthscale of {length:.3g}"
-        way = "round times to a coarser grid, or take a lower smoothness or s(t)"
-        return f"{here}: the log evidence may be off by {lost:.1g}; {way}"
+        here = f"beside a lengthscale of {length:.3g}"
+        if lost > MAX_LOST_NATS:
+            closest = f"states of {self.name} are {self.prior.gaps.min():.3g} apart {here}"
+            way = "fewer of them, max_states= of the term, or a lower smoothness loses less"
+            return f"{closest}: the log evidence may be off by {lost:.1g}; {way}"
+        middle = np.array([0.5 * find_rate(self.p, free[1]) * self.unit])
+        variance = self.prior.transition.interpolate(middle, middle)[1][0]
+        if self.has_interpolation and variance > MAX_INTERPOLATION_SD**2:
+            way = f"max_states={np.ceil(5.0 * np.ptp(self.times) / length):.0f} of the term has more of them"
+            return f"knots of {self.name} are {self.unit:.3g} apart {here}: between them it is too smooth; {way}"
+        return None
 
     def grid(self, n):
         """Return the table of n times of each level."""
@@ -307,40 +298,46 @@ class BuiltMatern(ChainRows, BuiltTerm):
     def design(self, table, levels="known", free=None):
         """Return the rows Z of a table of columns: a state, or the mean given those before and after its time."""
         t, before, new, last = self._find_states(table, levels)
-        off = (t != self.times[before]) & ~new
-        if off.any() and free is None:
-            raise self._refuse_time(int(np.argmax(off)), t, "the rows of other times depend on the parameters")
-        states, weights = self.p * before[:, None], np.ones((len(t), 1))
+        states, weights, off = self._place_times(t, before, last)
+        off &= ~new
         if off.any():
-            states, weights, _ = self._condition(t, before, last, free)
+            if free is None:
+                raise self._refuse_time(int(np.argmax(off)), t, "rows between states depend on the parameters")
+            weights[off] = self._condition(t[off], before[off], last[off], free)[0]
         return self._make_rows(states, weights, ~new)
 
     def extra_variance(self, table, free, levels="known"):
         """Return the variance given the states before and after, and of new levels."""
         t, before, new, last = self._find_states(table, levels)
-        variance = np.exp(2.0 * free[0]) * self._condition(t, before, last, free)[2]
+        off, variance = self._place_times(t, before, last)[2], np.zeros(len(t))
+        variance[off] = np.exp(2.0 * free[0]) * self._condition(t[off], before[off], last[off], free)[1]
         variance[new] = np.exp(2.0 * free[0]) if levels == "new" else 0.0
         return variance if variance.any() else None
 
-    def _condition(self, t, before, last, free):
-        """Return numbers of effects (M, 2 p) and their weights in the mean of f given the states before and after, and
-        the variance of f, where sd is 1.
+    def _find_after(self, t, before, last):
+        """Return the state after each time, that before it where there is none, and the first where it is earlier."""
+        return np.where(t >= self.times[before], np.minimum(before + 1, last), before)
 
-        The precision of the state between two steps is Q_1^-1 + A_2' Q_2^-1 A_2; where there is no state before,
-        Q_1 = P, and where there is none after, A_2 = 0: steps of infinite length.
+    def _place_times(self, t, before, last):
+        """Return numbers of effects (M, 2 p) before and after times, weights of f where these do not depend on
+        parameters, and where they do: off states, and between two that are not neighbouring knots.
         """
-        transition, rate = self.prior.transition, find_rate(self.p, free[1])
-        exact, is_after = t == self.times[before], t >= self.times[before]
-        after = np.where(is_after, np.minimum(before + 1, last), before)
-        to, ahead = t - self.times[before], self.times[after] - t
-        one = transition.step(np.where(exact, 1.0, np.where(is_after, rate * to, np.inf)))
-        two = transition.step(np.where(~exact & (ahead > 0.0), rate * ahead, np.inf))
-        right = two.A.transpose(0, 2, 1) @ two.inverse
-        precision = one.inverse + right @ two.A
-        size = 1.0 / np.sqrt(np.diagonal(precision, axis1=1, axis2=2))
-        units = size[:, :, None] * size[:, None, :]
-        row = (np.linalg.inv(precision * units) * units)[:, :1]
-        weights = np.concatenate([row @ one.inverse @ one.A, row @ right], axis=2)[:, 0]
-        weights[exact] = np.eye(2 * self.p)[0]
+        after = self._find_after(t, before, last)
         states = self.p * np.stack([before, after], axis=1)[:, :, None] + np.arange(self.p)
-        return states.reshape(len(t), -1), weights, np.where(exact, 0.0, row[:, 0, 0])
+        gap, share = self.times[after] - self.times[before], t - self.times[before]
+        inside = (gap > 0.0) & (gap < 1.5 * self.unit) & self.has_interpolation & (share > 0.0)
+        weights = np.zeros((len(t), 2 * self.p))
+        weights[inside] = weigh_hermite(share[inside] / gap[inside], self.p)
+        weights[share == 0.0, 0] = 1.0
+        return states.reshape(len(t), -1), weights, (share != 0.0) & ~inside
+
+    def _condition(self, t, before, last, free):
+        """Return the weights (M, 2 p) of the states before and after in the mean of f, and its variance where sd is 1.
+
+        Where there is no state before or after, it stands at infinity.
+        """
+        rate, after = find_rate(self.p, free[1]), self._find_after(t, before, last)
+        to, ahead = t - self.times[before], self.times[after] - t
+        to, ahead = (np.where(step > 0.0, rate * step, np.inf) for step in (to, ahead))
+        weights, variance = self.prior.transition.interpolate(to, ahead)
+        return weights * np.tile((rate * self.unit) ** -np.arange(self.p, dtype=float), 2), variance

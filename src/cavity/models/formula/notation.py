@@ -23,7 +23,7 @@ TERM_NOTATION = {
     "rw2": "rw2(t), rw2(t | g)",
     "ar1": "ar1(t), ar1(t | g)",
     "matern12": "matern12(t), matern12(t | g)",
-    "matern32": "matern32(t), matern32(t | g)",
+    "matern32": "matern32(t), matern32(t | g), matern32(t, max_states=500)",
     "matern52": "matern52(t), matern52(t | g)",
     "seasonal": "seasonal(t, 12)",
     "precision": "precision(g, Q)",

@@ -43,8 +43,8 @@ def parse_term(text, graphs=None):
     if function == "ar1":
         return terms.Autoregressive(*_take(text, columns, 1), group=group, **_check_options(text, options, {"until"}))
     if function.startswith("matern"):
-        _check_options(text, options, set())
-        return terms.MaternChain(*_take(text, columns, 1), smoothness=int(function[-2]) / 2, group=group)
+        options = _check_options(text, options, {"max_states"})
+        return terms.MaternChain(*_take(text, columns, 1), smoothness=int(function[-2]) / 2, group=group, **options)
     if group is not None:
         raise _refuse(text, "it has no effects by group")
     if function == "seasonal":

@@ -20,6 +20,7 @@ class FreeCovariance:
         self.names, self.units, self.k = names, units, len(units)
         self.below = np.tril_indices(self.k, -1)
         self.size = self.k + len(self.below[0])
+        self.have_chosen_ends = [False] * self.size
 
     def factor(self, x):
         """exp(l) in units, (k,), and C (k, k)."""
@@ -88,6 +89,7 @@ class FreeTermParameters:
         self.open = [i for i, value in enumerate(self.values) if value is None]
         self.names = name_parameters(name, [parameters[i].name for i in self.open])
         self.spread, self.size = spread, len(self.open)
+        self.have_chosen_ends = [parameters[i].search is not None for i in self.open]
 
     def _unit(self, i):
         """What the free number of a standard deviation or a length is about, its log."""

@@ -50,6 +50,12 @@ class FreeTerms(FreeSettings):
         """(low, high) of every free number of a term."""
         return np.concatenate([np.zeros((0, 2)), *(each.bounds() for each in self.open)])
 
+    @property
+    def chosen_ends(self):
+        """The places of free numbers of terms that are looked for in a range that the term chooses."""
+        flags = [flag for each in self.open for flag in each.have_chosen_ends]
+        return frozenset(np.flatnonzero(flags).tolist())
+
     def describe_prior(self, settings, _):
         """Names and values of what is open of the priors, and their derivatives in the free numbers."""
         names, values, blocks = [], [], [np.zeros((0, 0))]

@@ -11,6 +11,8 @@ from support.tolerances import AT_REST, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS, 
 from terms.test_smooth import dense_precision, subspace_log_determinant
 
 import cavity
+from cavity.ep.sparse import Pattern
+from cavity.models.mixed.effect_layout import EffectLayout, StructuredBlock
 from cavity.terms import MarkovField
 from cavity.terms.graphs import FIELD_PRIORS
 from cavity.terms.saved import describe_term, restore_term
@@ -308,3 +310,17 @@ def test_regions_that_are_refused():
     model = cavity.MixedGLM("y ~ bym2(region, W)", "gaussian", graphs={"W": PAIRS}, effect_covariances=given)
     with pytest.raises(ValueError, match=r"effect_covariances\['bym2\(region, W\)'\]\['phi'\] must be"):
         model.fit(pd.DataFrame({"y": [1.0, 2.0], "region": ["a", "b"]}))
+
+
+@pytest.mark.parametrize("prior", ["icar", "bym2"])
+def test_factors_of_large_graphs_are_sparse(prior):
+    """A grid of 40 x 40 whose labels are in a random order: entries of the factor beside those of a dense one."""
+    n = 1600
+    labels = np.random.default_rng(5).permutation(n).reshape(40, 40)
+    ends = (labels[1:], labels[:-1]), (labels[:, 1:], labels[:, :-1])
+    pairs = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in ends])
+    built = MarkovField("region", pairs, prior).build({"region": np.arange(n)})
+    layout = EffectLayout(1, (StructuredBlock(built.size, built.prior),))
+    rows = sparse.csr_array(sparse.hstack([np.ones((n, 1)), built.design({"region": np.arange(n)})]))
+    pattern = Pattern(rows, *layout.entries(), layout.order())
+    assert pattern.cholesky.n_entries < 0.05 * n**2

@@ -128,7 +128,7 @@ class MarkovField(StructuredTerm):
 
 @dataclass(frozen=True, eq=False)
 class SharedVariance(TermPrior):
-    """P = blockdiag(S/(sd^2 phi), I/(sd^2 (1 - phi))): two parts of an effect, which share its variance.
+    """P = blockdiag(I/(sd^2 (1 - phi)), S/(sd^2 phi)): two parts of an effect, which share its variance.
 
     `ranks` are those of the parts, `log_determinant` (2) of the contract where both factors are 1.
     """
@@ -194,7 +194,7 @@ class BuiltMarkovField(LevelRows, BuiltTerm):
     def effect_names(self):
         """Return the names of the regions; of "bym2" those of the two parts of their effects."""
         names = self.levels.names
-        return names if self.form != "bym2" else [f"{name} {part}" for part in ("shared", "own") for name in names]
+        return names if self.form != "bym2" else [f"{name} {part}" for part in ("own", "shared") for name in names]
 
     @cached_property
     def prior(self):
@@ -206,10 +206,10 @@ class BuiltMarkovField(LevelRows, BuiltTerm):
         if self.form == "icar":
             rows, columns, entries = intrinsic.lower_triangle(S)
             return ScaledStructures((sd,), rows, columns, entries[None], A, (0,), (1.0,), (rank,), constant)
-        S = sparse.block_diag([S, sparse.eye_array(n)], format="csc")
+        S = sparse.block_diag([sparse.eye_array(n), S], format="csc")  # own parts fill nothing where they come first
         rows, columns, entries = intrinsic.lower_triangle(S)
-        structures = np.stack([np.where(rows < n, entries, 0.0), np.where(rows < n, 0.0, entries)])
-        A = None if A is None else np.hstack([A, np.zeros_like(A)])
+        structures = np.stack([np.where(rows < n, 0.0, entries), np.where(rows < n, entries, 0.0)])
+        A = None if A is None else np.hstack([np.zeros_like(A), A])
         parameters = sd, Parameter("phi", "logit")
         return SharedVariance(parameters, rows, columns, structures, A, np.array([rank, n], dtype=float), constant)
 

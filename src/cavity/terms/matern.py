@@ -22,7 +22,6 @@ from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, TermPrior
 from cavity.terms.levels import Levels
 from cavity.terms.matern_steps import Transition, find_knots, find_rate, weigh_hermite
 
-SMOOTHNESSES = (0.5, 1.5, 2.5)
 DEFAULT_MAX_STATES = {0.5: np.inf, 1.5: 300, 2.5: 60}  # which loses some 1e-6 nats at a lengthscale of the range
 MIN_STATE_DISTANCE = 0.5  # of states at all times, in distances of knots
 MAX_LOST_NATS = 1e-6  # of a log evidence, about which nothing is said
@@ -95,7 +94,7 @@ class MaternChain(StructuredTerm):
     def __post_init__(self) -> None:
         check_column(self.column, "column")
         check_column(self.group, "group", optional=True)
-        if self.smoothness not in SMOOTHNESSES:
+        if self.smoothness not in DEFAULT_MAX_STATES:
             raise error_of("smoothness", f"must be 0.5, 1.5 or 2.5, got {self.smoothness!r}")
         if self.max_states is not None:
             set_fields(self, max_states=check_integer(self.max_states, "max_states", low=2))

@@ -8,7 +8,10 @@ import numpy as np
 from cavity.base.lazy_scipy import sparse
 from cavity.base.triangles import fill_symmetric
 from cavity.ep.sparse import Constraints, Precision
+from cavity.linalg.sparse_cholesky import fill_reducing_order
 from cavity.terms.contract import TermPrior
+
+MAX_NATURAL_BANDWIDTH = 128  # of a prior's precision: its factor then is small without another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,10 @@ class LevelBlock:
         """Rows and columns of the lower triangle of the prior's precision: a small one for each level."""
         first = self.k * np.arange(self.levels)[:, None]
         return [(first + within).ravel() for within in np.tril_indices(self.k)]
+
+    def order(self):
+        """An order of elimination: that of the levels."""
+        return np.arange(self.size)
 
     def precision(self, covariance):
         """The entries of the precision, and its log determinant."""
@@ -64,6 +71,14 @@ class StructuredBlock:
     def entries(self):
         """Rows and columns of the lower triangle of the prior's precision."""
         return self.prior.rows, self.prior.columns
+
+    def order(self):
+        """An order of elimination: that of the effects, of a prior that is no narrow band minimum degree."""
+        rows, columns = self.entries()
+        if np.max(rows - columns) <= MAX_NATURAL_BANDWIDTH:
+            return np.arange(self.size)
+        pattern = sparse.csc_array((np.ones(len(rows)), (rows, columns)), (self.size, self.size))
+        return fill_reducing_order(pattern.indptr, pattern.indices)
 
     def precision(self, values):
         """The entries of the precision, and the part of its log determinant, by the values of its parameters."""
@@ -108,12 +123,12 @@ class EffectLayout:
         return slice(self.starts[term], self.starts[term + 1])
 
     def order(self):
-        """An order of elimination: the term of most effects first, and the fixed effects last.
+        """An order of elimination: the term of most effects first, each in its own order, and the fixed effects last.
 
         Of nested groups the inner ones come first, which fills nothing; of two crossed ones the larger.
         """
         terms = sorted(range(len(self.blocks)), key=lambda term: -count_units(self.blocks[term]))
-        parts = [np.arange(self.size)[self.part(term)] for term in terms]
+        parts = [self.starts[term] + self.blocks[term].order() for term in terms]
         return np.concatenate([*parts, np.arange(self.n_fixed)])
 
     def rows(self, X, values):

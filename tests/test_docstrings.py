@@ -63,21 +63,21 @@ ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "s
 # fall. All others have the same text wherever there is an entry.
 TEXTS_BY_NAME = {
     2: (
-        "order levels table "
-        "*column *names K_aa K_ab K_fb K_ff_diagonal approximation ax b batch_size bounds centre class_weight "
+        "order levels table graphs "
+        "*column *names K_aa K_ab K_fb K_ff_diagonal approximation ax batch_size bounds centre class_weight "
         "classes clutter_variance clutter_weight copy_X_train covariance_prior covariance_type damping data "
         "degrees_of_freedom_prior effects eval_gradient factor fixed forgetting gamma1 gamma2 "
         "inducing init inverse_scale jitter label mean_precision_prior mean_prior method n n_bins n_init n_threads "
-        "normalize_y old_covariance old_mean old_prior other p parts path priors reg_covar rho1 rho2 row rows "
+        "normalize_y old_covariance old_mean old_prior other p parts path reg_covar rho1 rho2 row rows "
         "sample_weight size stop target tau tau1 tau2 theta tolerance value variables vector verbose warm_start "
         "weight_concentration_prior "
     ),
     3: (
-        "by groups group column period "
-        "K_bb Z a accelerate ard as_frame callback degrees_of_freedom fit_intercept fitted index kind lengthscale "
-        "log_density model n_inducing dispersion offset out random_state sd start title "
+        "by groups group column period b probability "
+        "K_bb Z accelerate ard as_frame callback degrees_of_freedom fit_intercept fitted index kind lengthscale "
+        "log_density model n_inducing dispersion offset out random_state start title "
     ),
-    4: "term initial_means kernel max_iter n_components n_samples noise precision prior_mean return_std",
+    4: "a priors sd term initial_means kernel max_iter n_components n_samples noise precision prior_mean return_std",
     5: "scale **options columns covariance missing name names power schedule",
     6: "alpha intercept likelihood q rng shape",
     7: "weights learn tol",

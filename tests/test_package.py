@@ -25,6 +25,7 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("sklearn", "plot"),
     ("models",),
     ("ep", "mean_field", "covariances"),
+    ("priors",),
     ("likelihoods", "distributions", "terms"),
     ("sources", "linalg"),
     ("jobs",),
@@ -144,7 +145,7 @@ def test_dir_shows_public_names_only():
     """Completion of notebooks asks `dir`."""
     assert {"plot", "sklearn", *cavity.__all__} == set(dir(cavity))
     modules = [getattr(cavity, name) for name in dir(cavity) if inspect.ismodule(getattr(cavity, name))]
-    assert len(modules) == 9
+    assert len(modules) == 10
     for module in modules:
         assert dir(module) == sorted(module.__all__)
     for module in (cavity, *modules):

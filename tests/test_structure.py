@@ -31,12 +31,13 @@ NAMES_OF_KERNELS = (  # the operations and kinds of sites that the compiled kern
 )
 ONE_WORD_CONSTANTS = {"LOGGER", *NAMES_OF_KERNELS.split()}
 PUBLIC_CLASS_NAMES_TWICE = {
+    "Beta",
     "Gamma",
     "LogNormal",
     "Clutter",
     "Gaussian",
     "GaussianMixture",
-}  # a model, a distribution or an estimator each
+}  # a model, a distribution, a prior or an estimator each
 
 
 def questions(tree):

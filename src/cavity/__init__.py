@@ -42,7 +42,9 @@ _NAMES_BY_MODULE = {
 }
 _PUBLIC_NAMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
-_PUBLIC_MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound", "terms")
+_PUBLIC_MODULES = (
+    *("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound", "priors", "terms"),
+)
 _OPTIONAL_MODULES = ("plot", "sklearn")  # which need extras, so that `from cavity import *` leaves them out
 
 if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run `__getattr__`
@@ -53,6 +55,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity import mean_field as mean_field
     from cavity import online_bound as online_bound
     from cavity import plot as plot
+    from cavity import priors as priors
     from cavity import sklearn as sklearn
     from cavity import terms as terms
     from cavity.base.errors import ConvergenceWarning as ConvergenceWarning

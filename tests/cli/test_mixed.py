@@ -42,6 +42,27 @@ def test_json(run):
     assert list(below["columns"]) == ["value", "standard error", "2.5%", "97.5%"]
 
 
+def test_priors_are_those_of_the_library(run, tmp_path):
+    saved, frame = tmp_path / "cbpp.npz", data.table("cbpp", as_frame=True)[0]
+    words = "--prior", "sd(intercept | herd)=PC(0.5, probability=0.1)", "--output", str(saved)
+    status, out, _ = run("cbpp", "--formula", FORMULA, *words)
+    assert status == 0
+    posterior = cavity.MixedGLM(FORMULA, priors={"herd": cavity.priors.PC(0.5, 0.1)}).fit(frame)
+    assert cavity.load(saved).hyperparameters.values == posterior.hyperparameters.values
+    assert f"{posterior.log_evidence:.6f} nats" in out
+    away = cavity.MixedGLM(FORMULA, priors="avoid-zero").fit(frame)
+    assert f"{away.log_evidence:.6f} nats" in run("cbpp", "--formula", FORMULA, "--prior", "avoid-zero")[1]
+
+
+@pytest.mark.parametrize("text", ["sd", "sd=PC", "sd=PC(x)", "sd=Cauchy(1)", "sd=PC(-1)", "sd=PC(1, 2, 3)"])
+def test_bad_priors(run, text):
+    status, out, errors = run("cbpp", "--formula", FORMULA, "--prior", text)
+    assert status == 2
+    assert not out
+    assert "--prior must be like 'sd=PC(1, 0.05)', one of PC(" in errors
+    assert repr(text) in errors
+
+
 @pytest.mark.parametrize(
     ("formula", "words"),
     [

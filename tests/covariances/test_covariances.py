@@ -533,9 +533,9 @@ REFUSED = {
     "prior": (
         lambda: RBF(priors={"variance": 1.0}),
         TypeError,
-        r"priors\['variance'\] must be a LogNormal, a Gamma, or",
+        r"priors\['variance'\] must be a prior of cavity.priors, or",
     ),
-    "prior class": (lambda: RBF(priors={"variance": LogNormal}), TypeError, "must be a LogNormal"),
+    "prior class": (lambda: RBF(priors={"variance": LogNormal}), TypeError, "must be a prior of cavity.priors"),
     "prior batch": (lambda: RBF(priors={"variance": Gamma([1, 2], 1)}), ValueError, "one distribution for every entry"),
     "no columns": (lambda: RBF(columns=[]), ValueError, "columns must be a list of one or more column numbers from 0"),
     "columns": (lambda: RBF(columns=[-1]), ValueError, "columns must be a list of one or more column numbers"),

@@ -21,7 +21,9 @@ def numbers(case):
     """The golden numbers of a case."""
     log_p, A = mixed.LOG_P[type(case.likelihood).__name__](case.y), reference.rows(case.X, case.terms)
     C = reference.prior_covariance(case.known["fixed_variance"], case.terms, case.known["covariances"])
-    mean, S, evidence, _, loo = reference.ep(log_p, A, C)
+    sites, log_p_merged, index = reference.merge(log_p, A)
+    mean, S, evidence, _, (cavity_mean, cavity_variance, _) = reference.ep(log_p_merged, sites, C)
+    loo = reference.leave_out_of_merged(log_p, log_p_merged, index, cavity_mean, cavity_variance)
     sd = np.sqrt(np.diag(S))
     rng = np.random.default_rng(0)
     d, drawn, log_p_drawn = case.X.shape[1], np.ones(len(C), dtype=bool), log_p

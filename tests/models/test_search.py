@@ -104,7 +104,7 @@ def test_evaluations_and_their_times_are_in_the_trace(kind, tmp_path):
         "glm": lambda: cavity.GLM("gaussian", prior_variance=1.0, intercept=False).fit(X, y),
         "gp": lambda: cavity.GaussianProcess("rbf").fit(X, y),
         "streaming": lambda: cavity.StreamingGP("rbf", n_inducing=8).fit(X, y),
-        "mixed": lambda: cavity.MixedGLM("g", "gaussian", prior_variance=1.0, effects_prior="avoid-zero").fit(
+        "mixed": lambda: cavity.MixedGLM("g", "gaussian", prior_variance=1.0, priors="avoid-zero").fit(
             np.ones((40, 1)), y, groups={"g": np.arange(40) % 4}
         ),
     }

@@ -79,8 +79,8 @@ def ep(log_p, A, covariance, mean=0.0, offset=0.0, damping=0.8, passes=400, tol=
         With all constants.
     sites : tau, rho, (N,) each
         Natural parameters of the sites, of f without the offset.
-    loo : ndarray (N,)
-        log Z of each cavity.
+    cavities : mean, variance, log Z, (N,) each
+        Log Z is the density of the row given the others.
     """
     n, d = A.shape
     prior_mean = np.broadcast_to(np.asarray(mean, dtype=float), d)
@@ -115,7 +115,31 @@ def ep(log_p, A, covariance, mean=0.0, offset=0.0, damping=0.8, passes=400, tol=
     q, S = posterior()
     evidence = _partition(q, np.linalg.inv(S)) - _partition(prior_mean, P)
     evidence += np.sum(log_z + 0.5 * (cavity_m**2 / cavity_v + np.log(cavity_v) - m**2 / v - np.log(v)))
-    return q, S, evidence, (tau, rho), log_z
+    return q, S, evidence, (tau, rho), (cavity_m, cavity_v, log_z)
+
+
+def merge(log_p, A):
+    """Equal rows as one: the different rows of A, the log likelihood of all that equal them, and the number of each."""
+    sites, index = np.unique(A, axis=0, return_inverse=True)
+    order, firsts = np.argsort(index, kind="stable"), np.searchsorted(np.sort(index), np.arange(len(sites) + 1))
+
+    def total(f, i=slice(None)):
+        start, stop, _ = i.indices(len(sites))
+        members = order[firsts[start] : firsts[stop]]
+        return np.add.reduceat(log_p(f[index[members] - start], members), firsts[start:stop] - firsts[start], axis=0)
+
+    return sites, total, index
+
+
+def leave_out_of_merged(log_p, merged_log_p, index, cavity_mean, cavity_variance):
+    """log p(y_i | the other rows) of every row, from the cavities of sites of equal rows."""
+    full = tilted(merged_log_p, cavity_mean, cavity_variance)[0]
+
+    def others(f):
+        values = np.stack([merged_log_p(f[i : i + 1], slice(j, j + 1))[0] for i, j in enumerate(index)])
+        return values - log_p(f)
+
+    return full[index] - tilted(others, cavity_mean[index], cavity_variance[index])[0]
 
 
 def _adf(log_p, A, q, S):

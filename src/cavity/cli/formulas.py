@@ -9,7 +9,7 @@ from cavity.base.results import format_count
 from cavity.cli.fit_commands import collect_fit_options, collect_site_options, collect_typed, report_end, time_call
 from cavity.cli.input_tables import open_table
 from cavity.cli.options import KEYWORD_OF_OPTION, format_option
-from cavity.cli.regression_data import DEFAULT_MARK, likelihood_of
+from cavity.cli.regression_data import DEFAULT_MARK, likelihood_of, read_priors
 from cavity.cli.standard_output import print_error
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
@@ -134,7 +134,8 @@ def fit_formula(options, likelihood_options, report_fit):
     if options.learn_prior_variance and is_mixed:
         raise ValueError("--learn-prior-variance has no meaning for a formula with random effects; leave it out")
     table = open_table(options)
-    settings = {"prior_variance": options.prior_variance, "approximation": options.approximation}
+    settings = {"approximation": options.approximation, "priors": read_priors(options)}
+    settings["prior_variance"] = options.prior_variance
     formula = add_event(options.formula, options.event)
     model = GLM(formula, likelihood, standardize=options.standardize, **settings)
     rows = collect_rows(table, options)

@@ -20,6 +20,7 @@ MODEL_OPTIONS = OptionGroup(
     Option("--likelihood", LIKELIHOODS_BY_NAME, regression.LIKELIHOOD_HELP.format("logit")),
     *LIKELIHOOD_OPTIONS,
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
+    regression.PRIOR_OPTION,
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
@@ -51,7 +52,8 @@ def fit(options):
     data = problem.data()
     if not problem.names:  # an intercept alone, whose prior is that of a constant column
         data["X"] = np.ones((len(problem.y), 1))
-    settings = dict(prior_variance=options.prior_variance, approximation=options.approximation)
+    settings = {"approximation": options.approximation, "priors": regression.read_priors(options)}
+    settings["prior_variance"] = options.prior_variance
     model = GLM(likelihood, intercept=intercept and bool(problem.names), standardize=options.standardize, **settings)
     learn = "prior_variance" if options.learn_prior_variance else None
     arguments = data | fit_commands.collect_site_options(options) | {"learn": learn}

@@ -4,18 +4,24 @@ from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_fit_options, fit_command, time_call
 from cavity.cli.formulas import add_event, collect_rows, columns_of_formula, report_mixed
 from cavity.cli.options import Number, Option, OptionGroup
-from cavity.cli.regression_data import EVENT_OPTION, EXPOSURE_OPTION, LIKELIHOOD_HELP, ROW_OPTIONS
+from cavity.cli.regression_data import (
+    EVENT_OPTION,
+    EXPOSURE_OPTION,
+    LIKELIHOOD_HELP,
+    PRIOR_OPTION,
+    ROW_OPTIONS,
+    read_priors,
+)
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
 PRIOR_HELP = "of each fixed effect (default in the scale of column and target)"
-EFFECTS_HELP = "of the standard deviations of the groups (default flat); avoid-zero is for few groups"
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
     Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP.format("logit")),
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
-    Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
+    PRIOR_OPTION,
 )
 COLUMN_OPTIONS = OptionGroup(
     "columns", *ROW_OPTIONS, EXPOSURE_OPTION, EVENT_OPTION, description="by name, or by number from 1"
@@ -32,7 +38,7 @@ def fit(options):
     from cavity.models.mixed.model import MixedGLM
 
     table = input_tables.open_table(options)
-    settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
+    settings = {"prior_variance": options.prior_variance, "priors": read_priors(options)}
     formula = add_event(options.formula, options.event)
     model = MixedGLM(formula, options.likelihood, **settings)
     rows = collect_rows(table, options)

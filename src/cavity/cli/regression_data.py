@@ -1,5 +1,8 @@
 """Data of the regression commands: target, features, offset and weights; the likelihood; scores."""
 
+import ast
+import inspect
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,6 +51,14 @@ CATEGORICAL_HELP = (
 )
 CATEGORICAL_OPTION = Option("--categorical", "A,B", CATEGORICAL_HELP)
 NO_INTERCEPT_OPTION = make_flag("--no-intercept", "add no column of ones")
+AVOID_ZERO = "avoid-zero"
+PRIOR_TEXT = re.compile(r"(.+?)\s*=\s*(\w+\([^()]*\))")  # a name, which may have brackets, and a call
+PRIOR_OPTION = Option(
+    "--prior",
+    "NAME=PRIOR",
+    "of a hyperparameter, a term or a kind, as 'sd=PC(1, 0.05)' (may be repeated); avoid-zero is for few groups",
+    action="append",
+)
 
 
 def make_column_options(rows=ROW_OPTIONS, others=()):
@@ -373,3 +384,36 @@ def report_scores(heading, density, problem):
         yield f"                   {100 * right:.1f} % of the rows in the right class ({most})"
     entropy = -np.sum(share[share > 0] * np.log(share[share > 0]))
     yield f"                   {(score + entropy) / np.log(2):z.4f} bits per row beyond the shares of the classes"
+
+
+def read_priors(options):
+    """Return the setting `priors` of a model, None where the option was not given.
+
+    Raises
+    ------
+    ValueError
+        Naming the text that is not understood.
+    """
+    texts = options.prior or []
+    if AVOID_ZERO in texts:
+        if len(texts) > 1:
+            raise ValueError(f"--prior {AVOID_ZERO} must be the only one, got {len(texts) - 1} more")
+        return AVOID_ZERO
+    return dict(map(_read_prior, texts)) or None
+
+
+def _read_prior(text):
+    """Return the name and the prior of a text."""
+    from cavity import priors
+
+    match = PRIOR_TEXT.fullmatch(text)
+    name, call = match.groups() if match else (text, "")
+    kinds = ", ".join(f"{kind}{inspect.signature(getattr(priors, kind))}".split(" ->")[0] for kind in priors.__all__)
+    try:
+        tree = ast.parse(call.strip(), mode="eval").body
+        arguments = [ast.literal_eval(each) for each in tree.args]
+        named = {each.arg: ast.literal_eval(each.value) for each in tree.keywords}
+        kind = getattr(priors, tree.func.id)
+        return name.strip(), kind(*arguments, **named)
+    except (SyntaxError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"--prior must be like 'sd=PC(1, 0.05)', one of {kinds}; got {text!r}: {error}") from error

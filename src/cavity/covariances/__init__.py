@@ -23,8 +23,8 @@ from cavity.covariances.kinds import (
     White,
     from_settings,
 )
-from cavity.covariances.priors import LogNormal
 from cavity.distributions.gamma import Gamma
+from cavity.priors.densities import LogNormal
 
 __all__ = [
     "RBF",

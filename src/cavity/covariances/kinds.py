@@ -11,9 +11,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.public_objects import FloatOrArray, set_fields
-from cavity.covariances import priors, program
+from cavity.covariances import program
 from cavity.covariances.base import COVARIANCE_KINDS, Covariance
 from cavity.covariances.leaf import ColumnLeaf, Leaf
+from cavity.priors.saved import from_settings as from_settings_of_prior
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -399,5 +400,5 @@ def from_settings(settings: dict[str, Any]) -> Covariance:
         raise ValueError(f"settings must be of a kind among {', '.join(sorted(COVARIANCE_KINDS))}, got {kind!r}")
     if "parts" in rest:
         return COVARIANCE_KINDS[kind](tuple(map(from_settings, rest["parts"])))
-    own_priors = {name: priors.from_settings(prior) for name, prior in rest.pop("priors", {}).items()}
+    own_priors = {name: from_settings_of_prior(prior) for name, prior in rest.pop("priors", {}).items()}
     return COVARIANCE_KINDS[kind](**rest, priors=own_priors)

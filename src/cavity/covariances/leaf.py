@@ -11,11 +11,12 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.public_objects import replace_unchecked, set_fields
-from cavity.covariances import priors
 from cavity.covariances.base import BuiltIn
 from cavity.covariances.program import Program
 from cavity.covariances.slots import DEFAULT_BOUNDS, list_free_names
 from cavity.covariances.user_defined import check_bounds
+from cavity.priors import densities as priors
+from cavity.priors.saved import to_settings
 
 
 def _rebuild(kind, arguments):
@@ -129,7 +130,7 @@ class Leaf(BuiltIn):
         settings |= {"columns": list(self._where())} if self._where() is not None else {}
         settings |= {"fixed": list(self.fixed)} if self.fixed else {}
         settings |= {"bounds": {name: list(pair) for name, pair in self.bounds.items()}} if self.bounds else {}
-        own_priors = {n: priors.to_settings(prior, f"priors[{n!r}]") for n, prior in self.priors.items()}
+        own_priors = {n: to_settings(prior, f"priors[{n!r}]") for n, prior in self.priors.items()}
         return settings | ({"priors": own_priors} if own_priors else {})
 
     def __repr__(self) -> str:

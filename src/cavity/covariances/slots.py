@@ -13,8 +13,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.public_objects import set_fields
-from cavity.covariances import priors
 from cavity.covariances.program import get_program
+from cavity.priors import densities as priors
 
 DEFAULT_BOUNDS = (1e-300, 1e300)  # of a free parameter that has none of its own, whatever the units
 

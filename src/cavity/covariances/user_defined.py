@@ -19,8 +19,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.public_objects import FloatArray, Public, set_fields
 from cavity.base.triangles import fill_symmetric
-from cavity.covariances import priors
 from cavity.covariances.program import UncompiledProgram, split_rows
+from cavity.priors import densities as priors
 from cavity.runs import merge
 
 LEARNING_OPTIONS = ("fixed", "bounds", "priors")  # fields or class attributes that say how parameters are learnt

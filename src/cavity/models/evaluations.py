@@ -8,20 +8,24 @@ import numpy as np
 from cavity.base.lazy_scipy import linalg
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters
+from cavity.models.hyperpriors import evaluate_log_prior, match_priors
 
 
 class FreeSettings:
     """Base of free settings as one vector: `n_prior` numbers of the prior, then those of the likelihood, `free`.
 
-    Subclasses have `unpack(x)`, `pack(settings)`, `prior_bounds()` and `describe_prior(settings, problem)`.
+    Subclasses have `unpack(x)`, `pack(settings)`, `prior_bounds()` and `describe_prior(settings)`.
     """
 
     chosen_ends: ClassVar[frozenset[int]] = frozenset()  # entries whose bounds are those of a search alone
 
-    def __init__(self, n_prior, likelihood, names, unit):
-        """`names` are those of free parameters of the likelihood, `unit` that of real ones."""
+    def __init__(self, n_prior, likelihood, names, unit, priors=None, targets=()):
+        """`names` are those of free parameters of the likelihood, `unit` that of real ones; `targets` are what else
+        the `priors` may be of.
+        """
         self.n_prior, self.likelihood = n_prior, likelihood
         self.free = FreeParameters(likelihood, names, unit)
+        self.priors = match_priors(priors, likelihood, targets, self.free.labels())
 
     @property
     def size(self):
@@ -38,16 +42,16 @@ class FreeSettings:
         return np.concatenate([prior, self.free.bounds(self.likelihood, *other_likelihoods)])
 
     def log_prior(self, settings):
-        """The log prior of some settings, and its slopes in the first entries: flat."""
-        return 0.0, np.zeros(0)
+        """The log density of the free numbers of some settings, and its slopes in the first of them, or in all."""
+        return evaluate_log_prior(self.priors, *self.describe(settings)) if self.priors else (0.0, np.zeros(0))
 
     def gradient(self, evidence, point):
         """The gradient of the log evidence at a point."""
         return evidence.gradient(point, self)
 
-    def describe(self, settings, problem=None):
+    def describe(self, settings):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
-        names, values, by_prior = self.describe_prior(settings, problem)
+        names, values, by_prior = self.describe_prior(settings)
         jacobian = linalg.block_diag(by_prior, self.free.jacobian(settings.likelihood))
         return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], jacobian
 

@@ -7,14 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 from cavity.base.public_objects import Public
-from cavity.base.records import ANY_TEXT, REAL_LISTS, Made, Setting, names
+from cavity.base.records import ANY_TEXT, FINITE_REAL, REAL_LISTS, Made, Setting, names
 from cavity.base.results import format_table
 from cavity.base.summary import tabulate_estimates
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hyperparameters(Public):
-    """Parameters that a fit has found by maximising the log evidence.
+    """Parameters that a fit has found by maximising the log evidence, and the log density of priors if there are any.
 
     Parameters
     ----------
@@ -27,18 +27,23 @@ class Hyperparameters(Public):
         Standard errors, from the curvature of the log evidence; None where there is none.
     note : str
         Why there is none, or "".
+    log_prior : float, default 0.0
+        Log density of the priors at these values, which was maximised together with the log evidence: that of logs of
+        positive parameters, logits of shares, and log((1 + r)/(1 - r)) of correlations r.
     """
 
     names: tuple[str, ...]
     values: tuple[Any, ...]
     sd: tuple[Any, ...]
     note: str = ""
+    log_prior: float = 0.0
 
     def __repr__(self) -> str:
         rows = [
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
         ]
+        rows += [("log_prior", f"{self.log_prior:.6g}")] if self.log_prior else []
         return format_table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
 
 
@@ -74,10 +79,17 @@ def _make_hyperparameters(settings):
     labels, values, errors = settings["names"], settings["values"], settings["sd"]
     if not isinstance(values, list | tuple) or not len(labels) == len(values) == len(errors):
         raise ValueError("names, values and sd must be as many")
-    return Hyperparameters(labels, tuple(map(float, values)), tuple(errors), settings["note"])
+    log_prior = settings.get("log_prior", 0.0)
+    return Hyperparameters(labels, tuple(map(float, values)), tuple(errors), settings["note"], log_prior)
+
+
+def _describe_hyperparameters(hyperparameters):
+    return {name: value for name, value in asdict(hyperparameters).items() if name != "log_prior" or value}
 
 
 ERRORS_SETTING = Setting("a list of numbers and nulls", _are_errors)
 HYPERPARAMETERS_SETTING = Made(
-    _make_hyperparameters, {"names": names(), "values": REAL_LISTS, "sd": ERRORS_SETTING, "note": ANY_TEXT}, asdict
+    _make_hyperparameters,
+    {"names": names(), "values": REAL_LISTS, "sd": ERRORS_SETTING, "note": ANY_TEXT, "log_prior?": FINITE_REAL},
+    _describe_hyperparameters,
 )

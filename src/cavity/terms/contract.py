@@ -48,10 +48,8 @@ def _slope_of_half_tanh(x):
     return 0.5 / np.cosh(0.5 * x) ** 2
 
 
-_LOG_SCALE = Scale(np.exp, np.exp, np.log, 0.0, np.inf)
 SCALES_OF_PARAMETERS = {
-    "log": _LOG_SCALE,
-    "log length": _LOG_SCALE,
+    "log": Scale(np.exp, np.exp, np.log, 0.0, np.inf),
     "fisher z": Scale(lambda x: np.tanh(0.5 * x), _slope_of_half_tanh, lambda x: np.log1p(x) - np.log1p(-x), -1.0, 1.0),
     "logit": Scale(
         lambda x: 1.0 / (1.0 + np.exp(-x)),
@@ -70,19 +68,24 @@ class Parameter(NamedTuple):
     ----------
     name : str
         "sd", "sd(start)", "rho" and the like.
-    scale : {"log", "log length", "fisher z", "logit"}
-        Its free number is log x of a standard deviation, log x of another positive number, log((1 + x)/(1 - x)), or
-        log(x/(1 - x)).
+    scale : {"log", "fisher z", "logit"}
+        Its free number is log x, log((1 + x)/(1 - x)), or log(x/(1 - x)).
     unit : float
-        For standard deviations: which one moves f by about 1 in a typical row. For lengths: a typical one.
+        For standard deviations: which one moves f by about 1 in a typical row. For other positive numbers: a typical
+        one.
     search : tuple of float, optional
-        The values between which one is looked for, where these are not those of all parameters of the scale.
+        The values between which one is looked for. Positive numbers that have none are standard deviations.
     """
 
     name: str
     scale: str = "log"
     unit: float = 1.0
     search: tuple[float, float] | None = None
+
+    @property
+    def is_sd(self) -> bool:
+        """Whether it is a standard deviation of effects."""
+        return self.scale == "log" and self.search is None
 
     @property
     def domain(self) -> tuple[float, float]:

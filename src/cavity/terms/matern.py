@@ -243,7 +243,7 @@ class BuiltMatern(ChainRows, BuiltTerm):
         own, before = p * np.arange(n)[:, None], p * at[:, None]
         rows = np.concatenate([(own + i).ravel(), (before + p + k).ravel()])
         columns = np.concatenate([(own + j).ravel(), (before + m).ravel()])
-        length = Parameter("lengthscale", "log length", *self._find_lengths(gaps, which))
+        length = Parameter("lengthscale", "log", *self._find_lengths(gaps, which))
         structures = sparse.eye_array(len(rows), format="csr")
         return MaternPrior(
             (Parameter("sd"), length),

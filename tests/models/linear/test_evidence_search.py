@@ -79,7 +79,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
     weights = np.array([1.0, 2.0, 0.0, 1.0, 0.5, 3.0])
     problem = problem_of(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
     assert problem.rows.f_known.sum() == 1
-    vector = FreeFactors((PRIOR_VARIANCE, *likelihood.parameters), np.arange(2), likelihood, 1.3)
+    vector = FreeFactors((PRIOR_VARIANCE, *likelihood.parameters), np.arange(2), likelihood, problem)
     evidence = LinearEvidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))
     x = vector.start(0.1, likelihood)
     gradient = vector.gradient(evidence, evidence.at(vector.unpack(x)))

@@ -8,7 +8,7 @@ from scipy import stats
 from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 
 import cavity
-from cavity import likelihoods
+from cavity import likelihoods, priors
 from cavity.models.mixed import solution
 from cavity.models.mixed.free_parameters import FreeCovariance
 from cavity.models.mixed.variance_search import FreeTerms, MixedEvidence
@@ -120,18 +120,25 @@ def test_new_levels_are_drawn_from_their_prior():
         posterior.predict(rows, groups={"g": [99], "h": ["a"]})
 
 
+PRIORS = {
+    "flat": None,
+    "avoid-zero": "avoid-zero",
+    "in words": {"sd": priors.PC(2.0), "corr": priors.PCCorrelation(0.5, 0.8), "scale": priors.HalfNormal(0.7)},
+}
+
+
 @pytest.mark.long_cases("flat")
-@pytest.mark.parametrize("prior_of", ["flat", "avoid-zero"])
+@pytest.mark.parametrize("prior_of", PRIORS)
 def test_gradients_are_those_of_differences(prior_of):
     """Of the log evidence and log prior, in all free numbers of covariances and likelihood."""
     y = CASES["student-t"][1]
     likelihood = likelihoods.StudentT(0.3, 4.0)
     kept = {}
-    fitted = cavity.MixedGLM(EFFECTS, likelihood, prior_variance=9.0, effects_prior=prior_of)
+    fitted = cavity.MixedGLM(EFFECTS, likelihood, prior_variance=9.0, priors=PRIORS[prior_of])
     original = solution.learn_settings
 
     def spied(problem, names, threads, options):
-        vector = FreeTerms(problem.terms, problem.settings, ("scale",), likelihood, problem.used, prior_of)
+        vector = FreeTerms(problem, ("scale",), likelihood)
         evidence = MixedEvidence(problem, vector, threads, options)
         x = vector.start(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
 
@@ -140,9 +147,8 @@ def test_gradients_are_those_of_differences(prior_of):
             return point.log_evidence + vector.log_prior(point.settings)[0], point
 
         gradient = vector.gradient(evidence, value(x)[1])
-        gradient[: vector.n_prior] += np.append(vector.log_prior(vector.unpack(x))[1], np.zeros(vector.n_prior))[
-            : vector.n_prior
-        ]
+        slopes = vector.log_prior(vector.unpack(x))[1]
+        gradient[: len(slopes)] += slopes
         steps = 1e-4 * np.eye(vector.size)
         kept["differences"] = np.array([(value(x + s)[0] - value(x - s)[0]) / 2e-4 for s in steps])
         kept["gradient"] = gradient
@@ -243,7 +249,7 @@ def test_no_variance_where_there_is_none():
     with pytest.warns(cavity.NumericalWarning, match=r"sd\(intercept \| g\).*no such effect"):
         posterior = cavity.MixedGLM("g", "gaussian").fit(X, y, groups=groups)
     assert posterior.hyperparameters.values[0] < 0.02
-    away = cavity.MixedGLM("g", "gaussian", effects_prior="avoid-zero").fit(X, y, groups=groups)
+    away = cavity.MixedGLM("g", "gaussian", priors="avoid-zero").fit(X, y, groups=groups)
     assert away.hyperparameters.values[0] > 0.02
     assert away.hyperparameters.sd[0] is not None
 
@@ -260,7 +266,7 @@ def test_effects_that_nothing_limits():
 
 BAD = [
     (dict(effects=3), TypeError, "effects must be RandomEffects"),
-    (dict(effects="g", effects_prior="normal"), ValueError, "effects_prior must be"),
+    (dict(effects="g", priors="normal"), TypeError, "priors must be a dict of priors"),
     (dict(effects="g", effect_covariances=1.0), TypeError, "effect_covariances must be a dict"),
     (
         dict(effects="g", effect_covariances={"g": -1.0}),

@@ -14,7 +14,7 @@ References
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -28,7 +28,9 @@ from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
 from cavity.models.glm.solution import solve
+from cavity.models.hyperpriors import match_priors
 from cavity.models.linear.defaults import make_scaling_settings, resolve_defaults
+from cavity.models.linear.evidence import PRIOR_VARIANCE_TARGET
 from cavity.models.linear.evidence_search import check_can_learn, check_groups, choose_names_to_learn
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
@@ -85,6 +87,12 @@ class GLM(LinearSettings):
     centre : array_like (D,), optional
         What to subtract from the columns, in place of their means: f is (x - centre)'w, but for an intercept. Where
         thresholds are open the means are subtracted in any case, and the model of the posterior has them here.
+    priors : dict, optional
+        Priors of `cavity.priors` of what is learnt, by names: parameters of the likelihood ("dispersion"),
+        "prior_variance", and hyperparameters of the terms of a formula, as in `MixedGLM`. The log evidence plus their
+        log density is maximised then.
+    graphs : dict, optional
+        Matrices by names, for terms of a formula like ``precision(g, Q)``; see `MixedGLM`.
 
     Raises
     ------
@@ -130,6 +138,8 @@ class GLM(LinearSettings):
             intercept: bool | float | None = None,
             standardize: bool = False,
             centre: FloatOrArray = None,
+            priors: Mapping[str, Any] | str | None = None,
+            graphs: Mapping[str, Any] | None = None,
         ) -> None: ...
 
         @overload
@@ -143,6 +153,8 @@ class GLM(LinearSettings):
             intercept: bool | float | None = None,
             standardize: bool = False,
             centre: FloatOrArray = None,
+            priors: Mapping[str, Any] | str | None = None,
+            graphs: Mapping[str, Any] | None = None,
         ) -> None: ...
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
@@ -347,6 +359,9 @@ def check_method(model, method, run, names, inputs):
     kind = inputs.dataset.kind
     arrays.check_choice(method, "method", ("ep", "adf"))
     check_can_learn(model, names, method, run.schedule)
+    match_priors(model.priors, inputs.observations.likelihood, [PRIOR_VARIANCE_TARGET])
+    if model.graphs is not None:
+        raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
         words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
         raise name_arguments(ValueError(words), "method")

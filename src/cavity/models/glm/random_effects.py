@@ -2,7 +2,14 @@
 
 from cavity.base import arrays
 
-MIXED_SETTINGS = ("likelihood", "prior_mean", "prior_variance", "centre")  # that mean the same in both models
+MIXED_SETTINGS = (
+    "likelihood",
+    "prior_mean",
+    "prior_variance",
+    "centre",
+    "priors",
+    "graphs",
+)  # that mean the same in both models
 
 
 def fit_mixed(model, X, columns, missing, options, method, learn, prior_groups):

@@ -1,6 +1,7 @@
 """What a file of a GLM holds that its fields do not say."""
 
 from cavity.base.records import Array, Record, one_of, together
+from cavity.models.hyperpriors import PRIORS_SETTING
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 
 MODEL_SETTINGS = {
@@ -8,6 +9,7 @@ MODEL_SETTINGS = {
     "approximation": one_of("full", "diagonal"),
     "prior_mean": Array("() | D"),
     "prior_variance": Array("() | D | D D"),
+    "priors?": PRIORS_SETTING,
 }
 
 

@@ -15,10 +15,13 @@ from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
 from cavity.ep.weights import make_weights
 from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate
+from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate, find_unit
 from cavity.models.evaluations import EvidencePoint, FreeSettings
+from cavity.models.hyperpriors import PriorTarget
+from cavity.priors.densities import LOG_SCALE
 
 PRIOR_VARIANCE = "prior_variance"
+PRIOR_VARIANCE_TARGET = PriorTarget(PRIOR_VARIANCE, PRIOR_VARIANCE, LOG_SCALE)
 LOG_FACTORS_TO_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 
 
@@ -35,14 +38,16 @@ class FreeFactors(FreeSettings):
 
     scan = LOG_FACTORS_TO_SCAN
 
-    def __init__(self, names, groups, likelihood, unit):
-        self.groups = groups
+    def __init__(self, names, groups, likelihood, problem):
+        self.groups, self.variance = groups, problem.prior.variance
         if PRIOR_VARIANCE not in names:
             self.labels = ()
         else:
             self.labels = (None,) if groups is None else np.unique(groups[groups >= 0])
         self.warns_of_flat = len(self.labels) == 1  # ARD: that one of several vanishes is no surprise
-        super().__init__(len(self.labels), likelihood, [name for name in names if name != PRIOR_VARIANCE], unit)
+        names = [name for name in names if name != PRIOR_VARIANCE]
+        unit, priors = find_unit(problem.used.y), problem.model.priors
+        super().__init__(len(self.labels), likelihood, names, unit, priors, [PRIOR_VARIANCE_TARGET])
 
     def start(self, log_factor, likelihood):
         """The vector of a common factor and a likelihood."""
@@ -65,9 +70,9 @@ class FreeFactors(FreeSettings):
             out[self.groups == label] = np.exp(value)
         return out
 
-    def describe_prior(self, settings, problem):
+    def describe_prior(self, settings):
         """Names and values of prior variances, or of factors on them, and their derivatives in the logs."""
-        variance, names, units = problem.prior.variance, [], []
+        variance, names, units = self.variance, [], []
         for label in self.labels:
             variances = np.unique(variance if label is None else variance[self.groups == label])
             same = variances.size == 1 and variance.ndim < 2

@@ -8,7 +8,7 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.fit_result import FitResult
-from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
+from cavity.likelihoods.parameters import choose_parameters, list_open_parameters
 from cavity.likelihoods.starts import estimate_spread
 from cavity.models import search
 from cavity.models.hyperparameters import Hyperparameters
@@ -112,7 +112,7 @@ def learn_settings(problem, names, groups, threads, options):
     starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    vector = FreeFactors(names, groups, starts[0], find_unit(problem.used.y))
+    vector = FreeFactors(names, groups, starts[0], problem)
     return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
 
 
@@ -126,7 +126,7 @@ def maximise_evidence(evidence, starts, job):
     start = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
     value, x, status = search.maximise(objective, [start], bounds, job, len(starts))
     settings, sites = vector.unpack(start if x is None else x), evidence.start
-    names, values, jacobian = vector.describe(settings, problem)
+    names, values, jacobian = vector.describe(settings)
     sd, note = [None] * len(start), f"no standard errors: {status}"
     if status == CONVERGED_STATUS and len(x) > MAX_STANDARD_ERRORS:
         note = f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
@@ -134,7 +134,7 @@ def maximise_evidence(evidence, starts, job):
         is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
         sd, note = find_standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
     objective.evaluations.keep()
-    learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note)
+    learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status
     return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
 
@@ -219,7 +219,8 @@ def _is_flat(evaluations, x, bounds, value, i):
             point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
         except (ArithmeticError, np.linalg.LinAlgError):
             continue
-        if point.converged and -point.log_evidence <= value + MIN_FALL_NATS:
+        log_density = point.log_evidence + vector.log_prior(point.settings)[0]
+        if point.converged and -log_density <= value + MIN_FALL_NATS:
             if i >= vector.n_prior or vector.warns_of_flat:
                 _warn_flat(vector, x, i, way)
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from cavity.base.results import shorten_repr
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula
+from cavity.models.hyperpriors import check_priors
 from cavity.models.linear.defaults import check_intercept
 from cavity.models.linear.evidence import PRIOR_VARIANCE
 
@@ -30,6 +32,8 @@ class LinearSettings(Frozen):
     intercept: bool | float | None = None
     standardize: bool = False
     centre: FloatOrArray = None
+    priors: Mapping[str, Any] | str | None = None
+    graphs: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.formula is not None and not is_formula(self.formula):  # the first positional argument
@@ -42,6 +46,7 @@ class LinearSettings(Frozen):
             likelihood=check_likelihood(self.likelihood),
             intercept=check_intercept(self.intercept),
             standardize=arrays.check_flag(self.standardize, "standardize"),
+            priors=check_priors(self.priors),
         )
         if self.centre is not None:
             set_fields(self, centre=arrays.copy_read_only(arrays.check_finite_array(self.centre, "centre", ndim=(1,))))

@@ -94,12 +94,12 @@ class FreeTermParameters:
     def _unit(self, i):
         """What the free number of a standard deviation or a length is about, its log."""
         parameter = self.parameters[i]
-        size = {"log": self.spread * parameter.unit, "log length": parameter.unit}
-        return np.log(size.get(parameter.scale, 1.0))
+        size = self.spread * parameter.unit if parameter.is_sd else parameter.unit
+        return np.log(size) if parameter.scale == "log" else 0.0
 
     def start(self, log_sd):
         """The free numbers of standard deviations, whose logs in units of the spread are given; of 0 for others."""
-        return np.array([self._unit(i) + (log_sd if self.parameters[i].scale == "log" else 0.0) for i in self.open])
+        return np.array([self._unit(i) + (log_sd if self.parameters[i].is_sd else 0.0) for i in self.open])
 
     def bounds(self):
         """(low, high) of every free number."""
@@ -140,7 +140,7 @@ class FreeTermParameters:
 
     def log_prior(self, x):
         """The log of the standard deviations, which keeps them away from zero, and its slopes."""
-        slopes = np.array([1.0 if self.parameters[i].scale == "log" else 0.0 for i in self.open])
+        slopes = np.array([1.0 if self.parameters[i].is_sd else 0.0 for i in self.open])
         return float(slopes @ x), slopes
 
 

@@ -12,7 +12,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
 from cavity.ep.options import Options
-from cavity.ep.sites import Sites
+from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.runs.executors import Threads, single_blas
 
 
@@ -112,6 +112,8 @@ def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
     """The log evidence of some rows under q without their sites, N(m, (K^-1 - R)^-1) of their f; ArithmeticError if
     that is improper, or EP fails.
     """
+    merged = merge_equal_rows(likelihood, rows, matrix)
+    rows, matrix, (tau, rho) = merged.rows, merged.matrix, merged.gather(tau, rho)
     values, vectors = np.linalg.eigh(effects.cross(matrix))
     root = vectors * np.sqrt(np.maximum(values, 0.0))  # K = C C'
     inner = np.eye(len(tau)) - root.T @ (rho[:, None] * root)  # (K^-1 - R)^-1 = C (I - C'R C)^-1 C'
@@ -121,7 +123,7 @@ def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
     mean = matrix @ effects.mean + (0.0 if rows.offset is None else rows.offset)
     mean += covariance @ (rho * mean - tau)
     geometry = Latent(np.ascontiguousarray(0.5 * (covariance + covariance.T)), mean, threads)
-    fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights), Options.checked()).run()
+    fit = Engine(geometry, merged.make_sites(likelihood), Options.checked()).run()
     if fit.status != CONVERGED_STATUS:
         raise ArithmeticError(f"EP over its rows ended with: {fit.status}")
-    return fit.log_evidence
+    return merged.correct(fit).log_evidence

@@ -24,6 +24,7 @@ from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
+from cavity.models.hyperpriors import check_priors, match_priors
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
@@ -33,7 +34,7 @@ from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.structured_rows import warn_of_terms
 from cavity.models.mixed.terms import RandomEffects, check_effects
-from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
+from cavity.models.mixed.variance_search import list_targets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +63,12 @@ class MixedGLM(Frozen):
     effect_covariances : dict, optional
         Variances, or covariance matrices (k, k), of terms by their names, as `MixedGLMPosterior.terms` has them: those
         given are not learnt.
-    effects_prior : {"flat", "avoid-zero"}, default "flat"
-        The prior of covariances that are learnt: flat, so that they maximise the log evidence; or in proportion to
-        ``|V|^(1/2)``, for one effect the sd itself, which keeps variances away from 0 where there are few levels
-        (equations 5 and 7 of [CRGLD]_ with the rate going to 0).
+    priors : dict or "avoid-zero", optional
+        Priors of `cavity.priors` of what is learnt, by names of hyperparameters ("sd(s(age))", "dispersion"), of terms
+        (of their standard deviations, or a dict such as ``{"sd": prior, "rho": prior}``), or of kinds ("sd" is all
+        standard deviations). The log evidence plus their log density is maximised then; by default they are flat.
+        "avoid-zero" is in proportion to ``|V|^(1/2)`` of each term, for one effect the sd itself, which keeps variances
+        away from 0 where there are few levels (equations 5 and 7 of [CRGLD]_ with the rate going to 0).
     intercept : bool or float, optional
         As in `GLM`, for X without a constant column. Formulas have their own, so that it must be None, but for
         `OrderedProbit`: open thresholds stand for the intercept of a formula, which is left out whether it is written
@@ -102,7 +105,7 @@ class MixedGLM(Frozen):
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
     effect_covariances: Mapping[str, Any] | None = None
-    effects_prior: str = FLAT_PRIOR
+    priors: Mapping[str, Any] | str | None = None
     intercept: bool | float | None = None
     centre: FloatOrArray = None
     graphs: Mapping[str, Any] | None = None
@@ -116,7 +119,7 @@ class MixedGLM(Frozen):
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.error_of("intercept", words)
-        arrays.check_choice(self.effects_prior, "effects_prior", (FLAT_PRIOR, AVOID_ZERO_PRIOR))
+        set_fields(self, priors=check_priors(self.priors))
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"
@@ -230,7 +233,10 @@ class MixedGLM(Frozen):
         the number of levels of the smaller one.
 
         Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over
-        Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
+        Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before. Priors
+        count by the density of the log of a standard deviation, of log((1 + r)/(1 - r)) of a correlation r and of the
+        logit of a share, so that a proper one of a standard deviation has its maximum away from 0; `hyperparameters` of
+        the posterior have the log density at the maximum.
         """
         others = {"event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         inputs = Inputs.of(self, X, y, groups, others, missing)
@@ -239,6 +245,7 @@ class MixedGLM(Frozen):
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         run = Options.checked(schedules=("parallel",), **iteration, n_threads=n_threads, job=job)
         given = _match_settings(inputs.terms, self.effect_covariances or {})
+        match_priors(self.priors, observations.likelihood, list_targets(inputs.terms))
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}

@@ -20,18 +20,19 @@ from cavity.ep.sparse import Pattern, Sparse
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
 from cavity.models.mixed.effect_layout import EffectLayout
+from cavity.models.mixed.equal_rows import SiteRows, merge_equal_rows
 
 FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
 
 def match_first_sites(problem, threads, sites, options):
     """Return tau and rho of the sites to begin with, (N,), or None where rows have no fixed effects."""
-    rows, mask = problem.used, problem.rows.in_use
+    rows, mask = problem.sites.rows, problem.rows.in_use
     if not np.all(np.any(rows.X != 0.0, axis=1)):
         return None
     spread = np.zeros(rows.n)
     for term, setting in zip(problem.terms, problem.settings, strict=True):
-        spread += term.variances(setting, mask)
+        spread += term.variances(setting, mask)[problem.sites.firsts]
     noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
     fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
@@ -58,7 +59,8 @@ class MixedProblem:
     used: Rows  # those of positive weight
     terms: tuple  # of all rows
     layout: EffectLayout
-    pattern: Pattern  # of the rows in use
+    sites: SiteRows  # of the rows in use, equal ones once
+    pattern: Pattern  # of the sites
     prior: Prior  # of the fixed effects
     settings: tuple  # of each term: its covariance matrix (k, k), or the values of its parameters
 
@@ -73,9 +75,10 @@ class MixedProblem:
         if empty.any():
             row = int(np.flatnonzero(mask)[np.argmax(empty)])
             raise error_of("X", f"must have an effect in every row, got 0 in all columns and terms of row {row}")
-        pattern = Pattern(matrix, *layout.entries(), layout.order())
+        sites = merge_equal_rows(model.likelihood, used, matrix)
+        pattern = Pattern(sites.matrix, *layout.entries(), layout.order())
         prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)
-        return cls(model, rows, used, tuple(terms), layout, pattern, prior, tuple(settings))
+        return cls(model, rows, used, tuple(terms), layout, sites, pattern, prior, tuple(settings))
 
     @property
     def prior_mean(self):
@@ -88,4 +91,4 @@ class MixedProblem:
         """Return where the sites of the rows in use act."""
         precision = self.layout.precision(self.prior.variance, self.settings)
         first = partial(match_first_sites, self, threads)
-        return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads, first)
+        return Sparse(self.pattern, self.prior_mean, precision, self.sites.rows.offset, threads, first)

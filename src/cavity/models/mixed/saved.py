@@ -9,11 +9,11 @@ from cavity.base import records
 from cavity.base.results import ROLES_SETTING, are_labels
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
+from cavity.models.hyperpriors import PRIORS_SETTING
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
-from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.terms.levels import Levels
 from cavity.terms.saved import describe_term, restore_term
 
@@ -224,7 +224,7 @@ MODEL_SETTINGS = {
     "effects": records.Made(
         _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
     ),
-    "effects_prior": records.one_of(FLAT_PRIOR, AVOID_ZERO_PRIOR),
+    "effects_prior?": PRIORS_SETTING,
     "covariances": COVARIANCES_SETTING,
     "prior_mean": records.Array("() | d"),
     "prior_variance": records.Array("() | d | d d"),
@@ -249,6 +249,7 @@ POSTERIOR_RECORD = records.Record(
     (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),
     {
         "covariances": "model.effect_covariances",
+        "effects_prior": "model.priors",
         "reader_": "_reader.",
         "columns": "_reader.columns",
         "roles": "_reader.roles",

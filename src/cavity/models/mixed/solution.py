@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from cavity.ep.engine import Engine
-from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
 from cavity.models.linear.evidence_search import Solution
 from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.models.mixed.variance_search import learn_settings
 from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
@@ -16,13 +16,14 @@ def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
     is_open = bool(names) or any(map(_is_open, problem.terms, problem.settings))
     search = learn_settings(problem, names, threads, options) if is_open else SearchResult(problem)
-    problem, rows = search.optimum, search.optimum.used
-    sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
+    problem = search.optimum
+    sites = problem.sites.make_sites(problem.model.likelihood, options.power)
     geometry = problem.geometry(threads)
     last = options.job.final_job().substage("last")
     fit = Engine(geometry, sites, replace(options, job=last), search.start).run()
-    fit = replace(fit, trace=fit.trace | search.trace)
-    return Solution(problem, fit, Effects.of(geometry, fit.belief), search.hyperparameters, search.status)
+    effects = Effects.of(geometry, fit.belief)
+    fit = replace(problem.sites.expand(problem.sites.correct(fit)), trace=fit.trace | search.trace)
+    return Solution(problem, fit, effects, search.hyperparameters, search.status)
 
 
 def _is_open(term, setting):
@@ -31,9 +32,10 @@ def _is_open(term, setting):
 
 def update_effects(likelihood, rows, matrix, effects, options):
     """Take in rows, of which `matrix` (N, n) are the effects, under a prior that is a posterior: fit and effects."""
-    pattern = Pattern(matrix, effects.indices, effects.columns, effects.order)
+    merged = merge_equal_rows(likelihood, rows, matrix)
+    pattern = Pattern(merged.matrix, effects.indices, effects.columns, effects.order)
     precision = Precision(effects.entries, effects.log_determinant, effects.bounds)
     with Threads(1) as threads, single_blas():
-        geometry = Sparse(pattern, effects.mean, precision, rows.offset, threads)
-        fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights, options.power), options).run()
-        return fit, Effects.of(geometry, fit.belief)
+        geometry = Sparse(pattern, effects.mean, precision, merged.rows.offset, threads)
+        fit = Engine(geometry, merged.make_sites(likelihood, options.power), options).run()
+        return merged.correct(fit), Effects.of(geometry, fit.belief)

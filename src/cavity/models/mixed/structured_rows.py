@@ -8,8 +8,9 @@ import numpy as np
 from cavity.base.arrays import check_number, error_of
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import find_repeated
+from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import StructuredBlock
-from cavity.models.mixed.free_parameters import FreeTermParameters
+from cavity.models.mixed.free_parameters import FreeTermParameters, name_parameters
 from cavity.terms.contract import BuiltTerm
 
 MAX_DEPENDENT_SHARE = 1e-10  # of a column that is left where others explain it
@@ -40,6 +41,15 @@ class StructuredRows:
         """The map from free numbers to the values of its parameters, None where all are given."""
         return FreeTermParameters(self.name, self.built.prior.parameters, values, spread) if None in values else None
 
+    @property
+    def prior_targets(self):
+        """The parameters, as priors may be of them."""
+        parameters = self.built.prior.parameters
+        names = name_parameters(self.name, [each.name for each in parameters])
+        return [
+            PriorTarget(name, each.name, each.scale, self.name) for name, each in zip(names, parameters, strict=True)
+        ]
+
     def values(self, rows):
         """The rows Z of some rows, a mask or a slice."""
         return self.Z[rows]
@@ -47,7 +57,7 @@ class StructuredRows:
     def variances(self, values, rows):
         """About the variance of f that its effects have in some rows under the prior: the sum of those of its sds."""
         parameters = self.built.prior.parameters
-        total = sum((value / p.unit) ** 2 for p, value in zip(parameters, values, strict=True) if p.scale == "log")
+        total = sum((value / p.unit) ** 2 for p, value in zip(parameters, values, strict=True) if p.is_sd)
         return np.full(self.Z[rows].shape[0], total)
 
     def check_setting(self, setting, name):

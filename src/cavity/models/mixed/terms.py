@@ -17,9 +17,11 @@ from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.public_objects import FloatArray, Frozen, IntArray, set_fields
 from cavity.models.formula.columns import column_names
+from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import LevelBlock
 from cavity.models.mixed.free_parameters import FreeCovariance, component_names, find_units
 from cavity.models.mixed.group_columns import find_new_codes, select_group_columns, take_group_columns
+from cavity.priors.densities import FISHER_Z_SCALE, LOG_SCALE
 from cavity.terms.base import StructuredTerm
 from cavity.terms.levels import Levels
 
@@ -161,6 +163,13 @@ class Term:
     def free_parameters(self, covariance, spread):
         """The map from free numbers to its covariance matrix, None where that is given."""
         return None if covariance is not None else FreeCovariance(component_names(self), find_units(self, spread))
+
+    @property
+    def prior_targets(self):
+        """Its standard deviations and correlations, as priors may be of them."""
+        names = component_names(self)
+        kinds = [("sd", LOG_SCALE)] * len(self.columns) + [("corr", FISHER_Z_SCALE)] * (len(names) - len(self.columns))
+        return [PriorTarget(name, *kind, self.name) for name, kind in zip(names, kinds, strict=True)]
 
     def values(self, rows):
         """Numbers of levels and values of columns of some rows, a mask or a slice."""

@@ -8,11 +8,16 @@ from cavity.base.lazy_scipy import linalg
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.defaults import find_location_and_spread
 from cavity.models.evaluations import FreeSettings
+from cavity.models.hyperpriors import AVOID_ZERO_PRIOR
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
-FLAT_PRIOR, AVOID_ZERO_PRIOR = "flat", "avoid-zero"
+
+
+def list_targets(terms):
+    """Return all hyperparameters of terms, as priors may be of them."""
+    return [target for term in terms for target in term.prior_targets]
 
 
 class FreeTerms(FreeSettings):
@@ -21,13 +26,16 @@ class FreeTerms(FreeSettings):
     scan = (0.0,)
     warns_of_flat = True
 
-    def __init__(self, terms, settings, names, likelihood, rows, prior):
-        """`settings` are those of the terms as far as they are given; `names` are those of open parameters."""
+    def __init__(self, problem, names, likelihood):
+        """`names` are those of open parameters of the likelihood."""
+        rows, terms, settings = problem.used, problem.terms, problem.settings
         spread = find_location_and_spread(likelihood, rows)[1]
-        self.fixed, self.prior = settings, prior
+        self.fixed, priors = settings, problem.model.priors
+        self.avoids_zero = priors == AVOID_ZERO_PRIOR
         self.maps = [term.free_parameters(given, spread) for term, given in zip(terms, settings, strict=True)]
         self.open = [each for each in self.maps if each is not None]
-        super().__init__(sum(each.size for each in self.open), likelihood, names, find_unit(rows.y))
+        size = sum(each.size for each in self.open)
+        super().__init__(size, likelihood, names, find_unit(rows.y), priors, list_targets(terms))
 
     def parts(self, x):
         """The free numbers of each term that has some."""
@@ -56,7 +64,7 @@ class FreeTerms(FreeSettings):
         flags = [flag for each in self.open for flag in each.have_chosen_ends]
         return frozenset(np.flatnonzero(flags).tolist())
 
-    def describe_prior(self, settings, _):
+    def describe_prior(self, settings):
         """Names and values of what is open of the priors, and their derivatives in the free numbers."""
         names, values, blocks = [], [], [np.zeros((0, 0))]
         for each, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
@@ -90,9 +98,9 @@ class FreeTerms(FreeSettings):
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 
     def log_prior(self, settings):
-        """That of what is open of the priors, and its slopes: to keep away from zero, or nothing."""
-        if self.prior == FLAT_PRIOR:
-            return 0.0, np.zeros(0)
+        """That of the priors of hyperparameters, or one that keeps variances away from zero, and its slopes."""
+        if not self.avoids_zero:
+            return super().log_prior(settings)
         values, slopes = 0.0, [np.zeros(0)]
         for each, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
             value, slope = each.log_prior(part)
@@ -113,6 +121,15 @@ class MixedEvidence(LinearEvidence):
         problem = self.problem_at(settings)
         return replace(problem, model=replace(problem.model, likelihood=settings.likelihood))
 
+    def sites(self, likelihood):
+        """The sites of the rows, equal ones once."""
+        return self.problem.sites.make_sites(likelihood, self.options.power)
+
+    def _fit(self, *arguments):
+        """Run the engine; return the fit with the log evidence of the rows, None where arithmetic fails."""
+        fit = super()._fit(*arguments)
+        return fit and self.problem.sites.correct(fit)
+
     def prior_gradient(self, point, vector):
         """Derivatives in the free numbers of terms: of the expected log prior, as sites are constants."""
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
@@ -130,6 +147,5 @@ class MixedEvidence(LinearEvidence):
 def learn_settings(problem, names, threads, options):
     """Maximise the log evidence over what is open of terms and likelihood; return a `SearchResult`."""
     starts = choose_likelihoods(problem, names)
-    prior = problem.model.effects_prior
-    vector = FreeTerms(problem.terms, problem.settings, names, starts[0], problem.used, prior)
+    vector = FreeTerms(problem, names, starts[0])
     return maximise_evidence(MixedEvidence(problem, vector, threads, options), starts, options.job)

@@ -95,7 +95,7 @@ class FreeHyperparameters(FreeSettings):
         value, slopes = settings.covariance.log_prior()
         return value, slopes[: self.n_covariance]
 
-    def describe_prior(self, settings, _):
+    def describe_prior(self, settings):
         """Names and values of the free parameters of the covariance, and their derivatives; a mean counts as known."""
         values = np.exp(settings.covariance.log_parameters[: self.n_covariance])
         return settings.covariance.parameter_names[: self.n_covariance], values.tolist(), np.diag(values)

@@ -1,14 +1,17 @@
-"""Priors of positive parameters: log densities, and their slopes in the log of the parameter."""
+"""Priors of parameters: log densities, and their slopes in the numbers that a search moves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.public_objects import FloatOrArray, Public, check_positive
 from cavity.distributions.gamma import Gamma
+
+LOG_SCALE, LOGIT_SCALE, FISHER_Z_SCALE = "log", "logit", "fisher z"  # of free numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class LogNormal(Public):
 
     Examples
     --------
-    >>> from cavity.covariances import LogNormal
+    >>> from cavity.priors import LogNormal
     >>> prior = LogNormal(2.0, 0.5)
     >>> round(float(prior.log_density(2.0)), 6), float(prior.slope(2.0))
     (-0.918939, -1.0)
@@ -37,6 +40,7 @@ class LogNormal(Public):
 
     median: float
     sd: float
+    scale: ClassVar[str] = LOG_SCALE
 
     def __post_init__(self) -> None:
         check_positive(self, "median", "sd")
@@ -47,7 +51,7 @@ class LogNormal(Public):
         Parameters
         ----------
         value : float or ndarray
-            Positive.
+            Values of the parameter.
 
         Returns
         -------
@@ -63,7 +67,7 @@ class LogNormal(Public):
         Parameters
         ----------
         value : float or ndarray
-            Positive.
+            Values of the parameter.
 
         Returns
         -------
@@ -76,9 +80,6 @@ class LogNormal(Public):
         return (np.log(value) - np.log(self.median)) / self.sd
 
 
-PRIOR_PARAMETERS = {LogNormal: ("median", "sd"), Gamma: ("shape", "rate")}
-
-
 def check_prior(prior, name):
     """Return `prior` if it is one: a scalar Gamma, or an object with `log_density` and `slope`."""
     if isinstance(prior, Gamma):
@@ -88,33 +89,23 @@ def check_prior(prior, name):
     methods = (getattr(prior, name, None) for name in ("log_density", "slope"))
     if isinstance(prior, type) or not all(map(callable, methods)):
         raise TypeError(
-            f"{name} must be a LogNormal, a Gamma, or have log_density(value) and slope(value), got {prior!r}"
+            f"{name} must be a prior of cavity.priors, or have log_density(value) and slope(value), got {prior!r}"
         )
     return prior
 
 
 def evaluate_log_density(prior, values):
-    """Return the log density of every value and its derivative in the log of the value."""
+    """Return the log density of every value and its slope in the free number of the value."""
     if isinstance(prior, Gamma):
         return prior.log_density(values), prior.shape - 1.0 - prior.rate * values
     return prior.log_density(values), prior.slope(values)
 
 
+def find_scale(prior):
+    """Return the scale of the parameters that a prior is for; None for one of a user's own."""
+    return LOG_SCALE if isinstance(prior, Gamma) else getattr(prior, "scale", None)
+
+
 def make_key(prior):
     """Return what priors that are equal have in common."""
     return prior if not isinstance(prior, Gamma) else ("Gamma", prior.shape, prior.rate)
-
-
-def to_settings(prior, name):
-    """Return a prior as a JSON-able dictionary."""
-    for kind in PRIOR_PARAMETERS:
-        if type(prior) is kind:
-            return {"kind": kind.__name__} | {field: getattr(prior, field) for field in PRIOR_PARAMETERS[kind]}
-    raise TypeError(f"{name} is a prior of your own ({type(prior).__name__}), which cannot be saved")
-
-
-def from_settings(settings):
-    """Return the prior that `to_settings` took apart."""
-    rest = dict(settings)
-    kinds = {kind.__name__: kind for kind in PRIOR_PARAMETERS}
-    return kinds[rest.pop("kind")](**rest)

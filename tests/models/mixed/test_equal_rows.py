@@ -1,0 +1,166 @@
+"""Rows with one predictor are one site: exact values, laws of copies and flips, rows left out."""
+
+import numpy as np
+import pytest
+from scipy import integrate, sparse, special, stats
+from support.tolerances import AT_REST, EARLY, ROOT_EPS
+
+import cavity
+from cavity import likelihoods
+from cavity.base.rows import Rows
+from cavity.models.mixed.equal_rows import merge_equal_rows
+
+SUCCESSES = [4, 2, 2] + [1] * 6 + [0] * 16  # of 25 groups of 4 rows
+GROUPS = np.repeat(np.arange(25), 4)
+BINARY = np.concatenate([np.repeat([1, 0], [k, 4 - k]) for k in SUCCESSES])
+RNG = np.random.default_rng(11)
+
+
+def fit_groups(likelihood, y, groups, X=None, variance=4.0, **options):
+    """An intercept N(0, 25) and effects of groups."""
+    model = cavity.MixedGLM("g", likelihood, prior_variance=25.0, effect_covariances={"g": variance})
+    X = np.ones((len(y), 1)) if X is None else X
+    return model.fit(X, y, groups={"g": groups}, tol=1e-11, **options)
+
+
+def test_rare_successes_are_those_of_binomial_sites():
+    """The number with a site for each group is right to .0005 nats, that with one for each row is .27 too low."""
+    posterior = fit_groups(likelihoods.Logit(), BINARY, GROUPS)
+    assert posterior.log_evidence == pytest.approx(-39.6444061111, abs=AT_REST)
+    assert posterior.sites.mean.shape == posterior.loo_log_density.shape == (100,)
+    truth = -39.64390369  # by quadrature
+    assert abs(posterior.log_evidence - truth) < 6e-4
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "log_p"),
+    [
+        (likelihoods.Probit(), lambda y, f: special.log_ndtr(np.where(y > 0, f, -f))),
+        (likelihoods.Logit(), lambda y, f: special.log_expit(np.where(y > 0, f, -f))),
+        (likelihoods.Poisson(), lambda y, f: stats.poisson.logpmf(y, np.exp(f))),
+    ],
+    ids=["probit", "logit", "poisson"],
+)
+def test_one_predictor_is_exact(likelihood, log_p):
+    """All rows are equal, so that everything is an integral over one f, those of rows left out as well."""
+    y, prior_sd, offset = np.array([1, 0, 1, 1, 1]), np.sqrt(25.0 + 4.0), 0.4
+    posterior = fit_groups(likelihood, y, np.zeros(5, dtype=int), offset=np.full(5, offset))
+
+    def integral(rows, weight=lambda f: 1.0):
+        def density(f):
+            terms = [log_p(y[i], f + offset) for i in rows]
+            return np.exp(stats.norm(0.0, prior_sd).logpdf(f) + np.sum(terms)) * weight(f)
+
+        return integrate.quad(density, -40.0, 40.0, points=[0.0, 2.0], epsabs=1e-13, limit=400)[0]
+
+    everything = integral(range(5))
+    assert posterior.log_evidence == pytest.approx(np.log(everything), abs=ROOT_EPS)
+    without = [integral([j for j in range(5) if j != i]) for i in range(5)]
+    np.testing.assert_allclose(posterior.loo_log_density, np.log(everything) - np.log(without), atol=ROOT_EPS)
+    mean, variance = posterior.predict(posterior.rows(np.ones((1, 1)), {"g": [0]}), offset=[0.0])
+    expected = integral(range(5), lambda f: f) / everything
+    assert mean[0] == pytest.approx(expected, rel=EARLY)
+    assert variance[0] == pytest.approx(integral(range(5), lambda f: f * f) / everything - expected**2, rel=EARLY)
+    for i in (0, 1):  # the belief without a row has the moments of the tilted distribution of the others
+        rows = [j for j in range(5) if j != i]
+        m = integral(rows, lambda f: f) / without[i]
+        v = integral(rows, lambda f: f * f) / without[i] - m**2
+        influence = 0.5 * (v / variance[0] - 1.0 - np.log(v / variance[0]) + (m - mean[0]) ** 2 / variance[0])
+        assert posterior._influence[i] == pytest.approx(influence, rel=EARLY)
+
+
+def test_counts_in_any_split_and_order():
+    """Trials as rows, as successes of trials, and in between; the evidence is that of the rows."""
+    k, n = np.array([3, 0, 2, 5, 1, 4]), np.array([5, 4, 2, 6, 3, 4])
+    groups, x = np.array([0, 1, 2, 0, 1, 2]), np.array([0.5, -1.0, 0.3, 2.0, 0.1, -0.4])
+    X = np.column_stack([np.ones(6), x])
+    joint = fit_groups(likelihoods.Binomial(), np.column_stack([k, n]), groups, X)
+    index = RNG.permutation(np.repeat(np.arange(6), n))
+    y = np.zeros(len(index))
+    for i in range(6):
+        y[np.flatnonzero(index == i)[: k[i]]] = 1.0
+    single = fit_groups(likelihoods.Logit(), y, groups[index], X[index])
+    assert single.log_evidence + np.sum(np.log(special.binom(n, k))) == pytest.approx(joint.log_evidence, abs=AT_REST)
+    np.testing.assert_allclose(single.mean, joint.mean, rtol=AT_REST)
+    np.testing.assert_allclose(single.covariance, joint.covariance, rtol=AT_REST)
+    total = np.zeros(6)
+    np.add.at(total, index, single._rho)
+    np.testing.assert_allclose(total, joint._rho, rtol=EARLY)
+
+
+def test_sums_of_counts():
+    """Rows with one mean are as their sum with the exposure of all."""
+    groups, counts = np.repeat([0, 1, 2], 3), RNG.poisson(3.0, size=9)
+    rows = fit_groups(likelihoods.Poisson(), counts, groups)
+    sums = np.bincount(groups, counts)
+    joint = fit_groups(likelihoods.Poisson(), sums, np.arange(3), exposure=np.full(3, 3.0))
+    split = np.sum(special.gammaln(sums + 1.0) - sums * np.log(3.0)) - np.sum(special.gammaln(counts + 1.0))
+    assert rows.log_evidence == pytest.approx(joint.log_evidence + split, abs=AT_REST)
+    np.testing.assert_allclose(rows.mean, joint.mean, rtol=AT_REST)
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_a_row_is_that_of_the_other_sign_with_the_other_class(link):
+    """Games of two players, as wins of the first or of the second."""
+    first, second = np.array([0, 1, 0, 1, 0, 2]), np.array([1, 0, 1, 2, 2, 1])
+    wins = np.array([1, 0, 0, 1, 1, 1])
+    swap = np.array([False, True, True, False, True, False])
+    model = cavity.MixedGLM(
+        [cavity.terms.MultiMembership(("home", "away"), weights=(1, -1))],
+        link,
+        prior_variance=1.0,
+        intercept=False,
+        effect_covariances={"mm(home, away)": 2.0},
+    )
+    fits = []
+    for flipped in (np.zeros(6, dtype=bool), swap):
+        home, away = np.where(flipped, second, first), np.where(flipped, first, second)
+        frame = {"home": np.array(["abc"[i] for i in home]), "away": np.array(["abc"[i] for i in away])}
+        fits.append(
+            model.fit(
+                np.zeros((6, 0)) if False else np.where(flipped, -0.1, 0.1)[:, None],
+                wins ^ flipped,
+                groups=frame,
+                tol=1e-11,
+            )
+        )
+    assert fits[0].log_evidence == pytest.approx(fits[1].log_evidence, abs=AT_REST)
+    np.testing.assert_allclose(fits[0].loo_log_density, fits[1].loo_log_density, atol=EARLY)
+
+
+def test_weights_that_are_no_whole_numbers_keep_sites_of_their_own():
+    weights = np.array([1.0, 2.0, 0.5, 0.5, 1.0])
+    y = np.array([1, 0, 1, 1, 1])
+    sites = merge_equal_rows(
+        likelihoods.Logit(), Rows(np.ones((5, 1)), y, weights=weights), sparse.csr_array(np.ones((5, 1)))
+    )
+    assert sites.index.tolist() == [0, 0, 1, 2, 0]
+    assert sites.rows.y.tolist() == [[2.0, 4.0], [1.0, 1.0], [1.0, 1.0]]
+    assert sites.rows.weights.tolist() == [1.0, 0.5, 0.5]
+
+
+def test_rows_that_differ_stay_as_they_are():
+    X = np.column_stack([np.ones(4), [0.0, 1.0, 0.0, 1.0]])
+    rows = Rows(X, np.array([1.0, 0.0, 1.0, 0.0]), offset=np.array([0.0, 0.0, 1e-300, 2.0]))
+    for likelihood in (likelihoods.Logit(), likelihoods.StudentT(4.0, 1.0)):
+        sites = merge_equal_rows(likelihood, rows, sparse.csr_array(X))
+        assert sites.likelihood is None
+        assert sites.rows is rows
+        assert sites.constant == 0.0
+
+
+def test_updates_and_groups_left_out_merge_as_well():
+    """As those of successes of trials, whose factors of the number of orders are known."""
+    k, n, levels = np.array(SUCCESSES), np.full(25, 4), np.arange(25)
+    rows, joint = (
+        fit_groups(likelihoods.Logit(), BINARY, GROUPS),
+        fit_groups(likelihoods.Binomial(), np.column_stack([k, n]), levels),
+    )
+    orders = np.log(special.binom(n, k))
+    one = rows.leave_group_out("g", np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+    other = joint.leave_group_out("g", np.ones((25, 1)), np.column_stack([k, n]), groups={"g": levels})
+    np.testing.assert_allclose(one, other - orders, atol=EARLY)
+    few = rows.update(np.ones((6, 1)), [1, 0, 1, 1, 0, 0], groups={"g": [0, 0, 0, 7, 7, 7]})
+    same = joint.update(np.ones((2, 1)), [[2, 3], [1, 3]], groups={"g": [0, 7]})
+    assert few.log_evidence == pytest.approx(same.log_evidence - orders.sum() - 2.0 * np.log(3.0), abs=EARLY)
+    np.testing.assert_allclose(few.mean, same.mean, rtol=EARLY)

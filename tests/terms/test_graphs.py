@@ -1,7 +1,6 @@
 """Markov fields: priors against dense algebra, golden values of Scotland, forms of graphs, what is refused."""
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +18,6 @@ from cavity.terms.saved import describe_term, restore_term
 
 pd = pytest.importorskip("pandas")
 
-SCOTLAND = Path(__file__).parents[1] / "golden" / "scotland.csv"
 SCOTTISH_SCALE = 0.4853177363694  # of the graph, by other code
 REGIONS = list("abcdefgh")  # c-a-b-d-a, e-f-g, h alone
 PAIRS = [("c", "a"), ("b", "a"), ("b", "d"), ("d", "a"), ("e", "f"), ("f", "g")]
@@ -102,10 +100,10 @@ def test_gaussian_evidence_and_predictions_are_those_of_dense_algebra(prior):
 
 
 def read_scotland():
-    rows = [line.split(",") for line in SCOTLAND.read_text().splitlines()[2:]]
-    names = {"county": int, "y": float, "expected": float, "x": lambda text: float(text) / 10}
-    frame = pd.DataFrame({name: [kind(row[j]) for row in rows] for j, (name, kind) in enumerate(names.items())})
-    return frame, {int(row[0]): list(map(int, row[4].split())) for row in rows}
+    """The counties by their numbers, so that levels are in the order of rows; outdoors in units of 10 %."""
+    frame, _ = cavity.data.table("scotland", as_frame=True)
+    frame = frame.assign(county=frame.county.astype(int), y=frame.cases, x=frame.outdoors / 10)
+    return frame, {i: list(map(int, others.split())) for i, others in zip(frame.county, frame.neighbours, strict=True)}
 
 
 def fit_scotland(formula, settings, variance=25.0, **options):

@@ -184,6 +184,19 @@ def test_hyperparameters_are_at_a_maximum(prior, tmp_path):
     np.testing.assert_array_equal(cavity.load(tmp_path / "fit.npz").predict(frame), best.predict(frame))
 
 
+def test_a_prior_of_the_share_from_the_graph(tmp_path):
+    frame, neighbours = read_scotland()
+    priors = {"sd": cavity.priors.PC(1.0), "phi": cavity.priors.PCMixing.of(MarkovField("county", neighbours))}
+    model = cavity.MixedGLM("y ~ x + bym2(county, W)", "poisson", graphs={"W": neighbours}, priors=priors)
+    posterior = model.fit(frame, exposure="expected")
+    assert posterior.converged
+    assert 0.5 < posterior.model.effect_covariances["bym2(county, W)"]["phi"] < 0.99
+    intervals = posterior.variance_components().columns
+    assert 0.0 < intervals["2.5%"][1] < intervals["97.5%"][1] < 1.0
+    posterior.save(tmp_path / "fit.npz")
+    assert cavity.load(tmp_path / "fit.npz").model.priors["phi"] == priors["phi"]
+
+
 @pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
 def test_a_share_at_its_edge():
     """Scotland's overdispersion is all like that of neighbours: "bym2" then is "icar"."""

@@ -9,7 +9,7 @@ from terms.test_walks import chain_counts
 import cavity
 from cavity.covariances import Matern
 from cavity.terms import MaternChain
-from cavity.terms.matern_steps import Transition, weigh_hermite
+from cavity.terms.matern_steps import Transition, find_knots, weigh_hermite
 from cavity.terms.saved import describe_term, restore_term
 
 pd = pytest.importorskip("pandas")
@@ -167,11 +167,27 @@ def test_polynomials_between_knots(p):
     assert lacking == pytest.approx({1: 0.5, 2: 0.11, 3: 0.015}[p] * 0.1 ** (2 * p - 1), rel=0.05)
 
 
+def test_knots_are_around_times():
+    """Also of times that are knots but for their last bit."""
+    rng = np.random.default_rng(6)
+    origin, h = 0.3, 0.1 / 3.0
+    times = origin + h * rng.integers(1, 1000, 300)
+    times = np.concatenate([times, np.nextafter(times, -np.inf), np.nextafter(times, np.inf)])
+    knots = np.unique(find_knots(np.zeros(900), times, origin, h)[:, 1])
+    after = np.searchsorted(knots, times)
+    assert np.all(after < len(knots))
+    before = np.searchsorted(knots, times, side="right") - 1
+    assert np.all(before >= 0)
+    assert np.all(knots[after] - knots[before] < 1.01 * h)
+    assert np.all((knots[before] == times) == (knots[after] == times))
+
+
 @pytest.mark.parametrize(("smoothness", "tolerance"), [(1.5, 0.01), (2.5, EXPANSION)])
 def test_knots_are_nearly_exact(smoothness, tolerance):
-    """Very close times: states at knots, against the dense covariance; rows of the fit are rows of predictions."""
+    """Very close times, and a wide gap: states at knots, against the dense covariance."""
     rng = np.random.default_rng(2)
-    t = np.sort(rng.uniform(0.0, 10.0, 150))
+    t = np.sort(rng.uniform(0.0, 6.0, 150))
+    t[t > 3.0] += 4.0
     t[10] = t[9] + 1e-12
     y = np.sin(t) + 0.5 * rng.normal(size=150)
     built = MaternChain("t", smoothness, max_states=60).build({"t": t})
@@ -215,6 +231,15 @@ def test_parameters_are_at_a_maximum(formula, tmp_path):
     again, new = cavity.load(tmp_path / "fit.npz"), pd.DataFrame({"t": [-1.0, 3.3, 25.0], "g": list("uvu")})
     np.testing.assert_array_equal(again.predict(new), best.predict(new))
     assert len(best.curve(name, n_points=7).columns["mean"]) == 7 * (2 if "|" in name else 1)
+
+
+def test_the_prior_of_a_term_is_of_its_standard_deviation():
+    t = np.linspace(0.0, 10.0, 40)
+    y, prior = np.random.default_rng(7).poisson(np.exp(np.sin(t))), cavity.priors.PC(1.0)
+    posterior = cavity.MixedGLM("y ~ matern32(t)", "poisson", priors={"matern32(t)": prior}).fit({"t": t, "y": y})
+    sd = posterior.model.effect_covariances["matern32(t)"]["sd"]
+    expected = prior.log_density(sd) + np.log(sd)
+    assert posterior.hyperparameters.log_prior == pytest.approx(expected, abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize("smoothness", SMOOTHNESSES)

@@ -72,6 +72,11 @@ class StructuredBlock:
         """Rows and columns of the lower triangle of the prior's precision."""
         return self.prior.rows, self.prior.columns
 
+    def precision(self, values):
+        """The entries of the precision, and the part of its log determinant, by the values of its parameters."""
+        value = self.prior.evaluate(self.free(values))
+        return value.coefficients @ self.prior.structures, value.log_determinant
+
     def order(self):
         """An order of elimination: that of the effects, of a prior that is no narrow band minimum degree."""
         rows, columns = self.entries()
@@ -79,11 +84,6 @@ class StructuredBlock:
             return np.arange(self.size)
         pattern = sparse.csc_array((np.ones(len(rows)), (rows, columns)), (self.size, self.size))
         return fill_reducing_order(pattern.indptr, pattern.indices)
-
-    def precision(self, values):
-        """The entries of the precision, and the part of its log determinant, by the values of its parameters."""
-        value = self.prior.evaluate(self.free(values))
-        return value.coefficients @ self.prior.structures, value.log_determinant
 
     def free(self, values):
         """The free numbers of values of the parameters."""

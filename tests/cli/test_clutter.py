@@ -15,7 +15,9 @@ from cavity import data
 from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
-SHIPPED = "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, sleepstudy"
+SHIPPED = (
+    "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, scotland, sleepstudy"
+)
 
 
 def test_newcomb_as_a_command(tmp_path):

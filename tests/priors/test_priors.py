@@ -6,9 +6,10 @@ from scipy import integrate
 from support.tolerances import EARLY, INTEGRAL, ROOT_EPS
 
 import cavity
-from cavity.priors import PC, Beta, Gamma, HalfNormal, LogNormal, PCCorrelation
+from cavity.priors import PC, Beta, Gamma, HalfNormal, LogNormal, PCCorrelation, PCMixing
 from cavity.priors.densities import evaluate_log_density
 from cavity.priors.saved import from_settings, to_settings
+from cavity.terms import MarkovField
 
 FREE_NUMBERS = {  # by what the values are: their range, and the inverse of the free number
     "positive": ((0.0, np.inf), np.exp),
@@ -24,6 +25,8 @@ PRIORS = [
     (PCCorrelation(0.9, 0.7), "correlation"),
     (PCCorrelation(-0.3, 0.95), "correlation"),
 ]
+FIELD = MarkovField("r", [("a", "b"), ("b", "c"), ("c", "d"), ("e", "f")], regions=list("abcdefg"))
+MIXING = PCMixing.of(FIELD, share=0.4, probability_below=0.6)
 CASES = [pytest.param(*pair, id=repr(pair[0])) for pair in PRIORS]
 
 
@@ -34,7 +37,7 @@ def test_densities_integrate_to_one(prior, kind):
     assert total == pytest.approx(1.0, abs=EARLY)
 
 
-@pytest.mark.parametrize(("prior", "kind"), CASES)
+@pytest.mark.parametrize(("prior", "kind"), [*CASES, pytest.param(MIXING, "share", id="mixing")])
 def test_slopes_are_derivatives_in_the_free_number(prior, kind):
     value = FREE_NUMBERS[kind][1]
     for u in (-1.1, 0.2, 0.9):
@@ -55,6 +58,18 @@ def test_probabilities_are_those_of_the_tail():
         above = integrate.quad(density, 0.0, np.sqrt(1.0 - lower))[0]
         assert above == pytest.approx(probability, abs=INTEGRAL)
 
+    below = integrate.quad(lambda x: np.exp(MIXING.log_density(x)), 0.0, 0.4)[0]
+    assert below == pytest.approx(0.6, abs=INTEGRAL)
+
+
+def test_golden_values_of_the_mixing_parameter():
+    """The graph of Scotland, by other code (Riebler and others, 2016)."""
+    counties, _ = cavity.data.table("scotland")
+    W = {one: others.split() for one, others in zip(counties["county"], counties["neighbours"], strict=True)}
+    prior = PCMixing.of(MarkovField("county", W))
+    values = [prior.rate, prior.log_density(0.2), prior.log_density(0.5), prior.log_density(0.9)]
+    np.testing.assert_allclose(values, [0.2855422201, 0.1750960979, -0.6126090350, -1.134699118], rtol=ROOT_EPS)
+
 
 def test_golden_values_of_the_correlation():
     prior = PCCorrelation(lower=0.9, probability=0.7)
@@ -62,7 +77,7 @@ def test_golden_values_of_the_correlation():
     np.testing.assert_allclose(values, [3.771905026, -1.681297981, 1.293710593], rtol=ROOT_EPS)
 
 
-@pytest.mark.parametrize("prior", [pair[0] for pair in PRIORS], ids=repr)
+@pytest.mark.parametrize("prior", [*(pair[0] for pair in PRIORS), MIXING], ids=repr)
 def test_settings_of_files(prior):
     again = from_settings(to_settings(prior, "prior"))
     assert type(again) is type(prior)
@@ -76,6 +91,8 @@ BAD = [
     (lambda: Beta(1.0, -1.0), "b must be in"),
     (lambda: PCCorrelation(1.0, 0.5), "lower must be in"),
     (lambda: PCCorrelation(0.0, 0.6), r"probability must be above sqrt\(\(1 - lower\)/2\) = 0.7071"),
+    (lambda: PCMixing([1.0, 2.0]), "eigenvalues must have at least one 0"),
+    (lambda: PCMixing([0.0, 2.0], share=1.0), "share must be in"),
     (lambda: from_settings({"kind": "Cauchy"}), "a prior must be one of PC, Beta"),
 ]
 
@@ -87,4 +104,4 @@ def test_bad_parameters(make, words):
 
 
 def test_the_module_is_public():
-    assert dir(cavity.priors) == sorted(["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation"])
+    assert dir(cavity.priors) == sorted(["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing"])

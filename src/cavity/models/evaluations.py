@@ -1,6 +1,7 @@
 """Evaluations of a log evidence and its gradient at free settings, which a checkpoint keeps."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ class FreeSettings:
 
     Subclasses have `unpack(x)`, `pack(settings)`, `prior_bounds()` and `describe_prior(settings)`.
     """
+
+    chosen_ends: ClassVar[frozenset[int]] = frozenset()  # entries whose bounds are those of a search alone
 
     def __init__(self, n_prior, likelihood, names, unit, priors=None, targets=()):
         """`names` are those of free parameters of the likelihood, `unit` that of real ones; `targets` are what else

@@ -11,6 +11,8 @@ from cavity.base.records import ANY_TEXT, FINITE_REAL, REAL_LISTS, Made, Setting
 from cavity.base.results import format_table
 from cavity.base.summary import tabulate_estimates
 
+SCALES_OF_TERMS = {"corr": "Fisher z", "rho": "Fisher z", "alpha": "Fisher z", "phi": "logit", "lam": "logit"}
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hyperparameters(Public):
@@ -68,7 +70,8 @@ def choose_scale(name, likelihood):
     """Return the scale, of `summary.NORMAL_SCALES`, on which the estimate of what has a name is about normal."""
     domain = likelihood.parameters.get(name.partition("[")[0], "positive")
     by_domain = {"share": "logit", "real": "as it is", "increasing": "as it is"}
-    return "Fisher z" if name.startswith(("corr(", "rho(")) else by_domain.get(domain, "log")
+    kind, bracket, _ = name.partition("(")
+    return SCALES_OF_TERMS.get(kind if bracket else "") or by_domain.get(domain, "log")
 
 
 def _are_errors(value):

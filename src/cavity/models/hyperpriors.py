@@ -108,8 +108,8 @@ def match_priors(priors, likelihood, targets, labels=()):
             prior = priors.get(key)
             if isinstance(prior, Mapping):
                 prior = prior.get(each.part)
-            elif prior is not None and key == each.term and find_scale(prior) not in (None, each.scale):
-                prior = None  # that of a term is of its standard deviations
+            elif prior is not None and key == each.term and not _is_of_term(prior, each):
+                prior = None
             if prior is None:
                 continue
             if find_scale(prior) not in (None, each.scale):
@@ -118,6 +118,12 @@ def match_priors(priors, likelihood, targets, labels=()):
             assigned[each.name] = prior, each.scale
             break
     return assigned
+
+
+def _is_of_term(prior, target):
+    """Whether the prior of a term is one of a hyperparameter of its: of its standard deviations, not of lengths."""
+    is_length = target.scale == LOG_SCALE and target.kind != "sd"
+    return find_scale(prior) in (None, target.scale) and not is_length
 
 
 def _check_keys(priors, targets):

@@ -226,6 +226,7 @@ def check_end_at_bounds(status, objective, x, bounds):
     The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly.
     """
     stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
+    stopped[list(getattr(objective.vector, "chosen_ends", ()))] = False  # standard errors say so
     value, slopes = objective(x) if status == CONVERGED_STATUS and stopped.any() else (0.0, np.zeros(len(x)))
     if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
         return status

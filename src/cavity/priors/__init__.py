@@ -7,9 +7,10 @@ positive parameter, the logit of a share, log((1 + r)/(1 - r)) of a correlation 
 from cavity.distributions.gamma import Gamma
 from cavity.priors.densities import LogNormal
 from cavity.priors.deviations import PC, HalfNormal
+from cavity.priors.mixing import PCMixing
 from cavity.priors.shares import Beta, PCCorrelation, Uniform
 
-__all__ = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "Uniform"]
+__all__ = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing", "Uniform"]
 
 
 def __dir__() -> list[str]:

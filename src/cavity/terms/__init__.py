@@ -2,7 +2,9 @@
 
 from cavity.terms.base import StructuredTerm
 from cavity.terms.chains import Autoregressive, BuiltAutoregression, BuiltSeasonal, Seasonal
+from cavity.terms.graphs import BuiltMarkovField, MarkovField
 from cavity.terms.group_terms import BuiltMembers, BuiltPrecision, GivenPrecision, MultiMembership
+from cavity.terms.matern import BuiltMatern, MaternChain
 from cavity.terms.smooth import BuiltSmooth, Smooth
 from cavity.terms.tensor import BuiltTensorSmooth, TensorSmooth
 from cavity.terms.walks import BuiltWalk, RandomWalk
@@ -10,6 +12,8 @@ from cavity.terms.walks import BuiltWalk, RandomWalk
 __all__ = [
     "Autoregressive",
     "GivenPrecision",
+    "MarkovField",
+    "MaternChain",
     "MultiMembership",
     "RandomWalk",
     "Seasonal",
@@ -27,6 +31,8 @@ BUILT_TERMS = {  # which files may hold
         BuiltSeasonal,
         BuiltPrecision,
         BuiltMembers,
+        BuiltMarkovField,
+        BuiltMatern,
     )
 }
 

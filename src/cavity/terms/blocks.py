@@ -30,15 +30,15 @@ def build_levels(table, name):
     return Levels.of((name,), table)
 
 
-def read_codes(levels, table, choice="known"):
-    """Return the number of the level of each row; ValueError for levels that the fit had not, unless others may be."""
+def read_codes(levels, table, choice="known", what="levels of the fit"):
+    """Return the number of the level of each row; ValueError for one that is new, unless others may be."""
     codes = levels.codes(table)
     new = np.flatnonzero(codes == NEW_LEVEL)
     if len(new) and choice == "known":
         name = levels.columns[0]
         labels = dict.fromkeys(str(plain_label(read_labels(table[name], name).values[i])) for i in new.tolist())
         there = join_names(levels.names)
-        message = f"must have levels of the fit, got {join_names(list(labels))} in row {new[0]}; there is {there}"
+        message = f"must have {what}, got {join_names(list(labels))} in row {new[0]}; there is {there}"
         raise error_of(f"column {name!r}", message)
     return codes
 

@@ -22,7 +22,7 @@ References
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -33,6 +33,34 @@ from cavity.base.lazy_scipy import linalg
 from cavity.base.public_objects import FloatArray, IntArray
 
 
+class Scale(NamedTuple):
+    """The map from a free number to the value of a parameter, its derivative, its inverse, and the range of values."""
+
+    value: Callable[[float], Any]
+    slope: Callable[[float], Any]
+    free: Callable[[float], Any]
+    low: float
+    high: float
+
+
+def _slope_of_half_tanh(x):
+    """Return the derivative of tanh(x/2)."""
+    return 0.5 / np.cosh(0.5 * x) ** 2
+
+
+SCALES_OF_PARAMETERS = {
+    "log": Scale(np.exp, np.exp, np.log, 0.0, np.inf),
+    "fisher z": Scale(lambda x: np.tanh(0.5 * x), _slope_of_half_tanh, lambda x: np.log1p(x) - np.log1p(-x), -1.0, 1.0),
+    "logit": Scale(
+        lambda x: 1.0 / (1.0 + np.exp(-x)),
+        lambda x: 0.5 * _slope_of_half_tanh(x),
+        lambda x: np.log(x) - np.log1p(-x),
+        0.0,
+        1.0,
+    ),
+}
+
+
 class Parameter(NamedTuple):
     """A hyperparameter of a term.
 
@@ -40,27 +68,41 @@ class Parameter(NamedTuple):
     ----------
     name : str
         "sd", "sd(start)", "rho" and the like.
-    scale : {"log", "fisher z"}
-        Its free number is log x or log((1 + x)/(1 - x)).
+    scale : {"log", "fisher z", "logit"}
+        Its free number is log x, log((1 + x)/(1 - x)), or log(x/(1 - x)).
     unit : float
-        For standard deviations: which one moves f by about 1 in a typical row.
+        For standard deviations: which one moves f by about 1 in a typical row. For other positive numbers: a typical
+        one.
+    search : tuple of float, optional
+        The values between which one is looked for. Positive numbers that have none are standard deviations.
     """
 
     name: str
     scale: str = "log"
     unit: float = 1.0
+    search: tuple[float, float] | None = None
 
-    def value(self, free):
+    @property
+    def is_sd(self) -> bool:
+        """Whether it is a standard deviation of effects."""
+        return self.scale == "log" and self.search is None
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """The numbers between which values are."""
+        return SCALES_OF_PARAMETERS[self.scale].low, SCALES_OF_PARAMETERS[self.scale].high
+
+    def value(self, free: float) -> float:
         """Return the value of a free number."""
-        return float(np.exp(free) if self.scale == "log" else np.tanh(0.5 * free))
+        return float(SCALES_OF_PARAMETERS[self.scale].value(free))
 
-    def slope(self, free):
+    def slope(self, free: float) -> float:
         """Return the derivative of the value in the free number."""
-        return float(np.exp(free) if self.scale == "log" else 0.5 / np.cosh(0.5 * free) ** 2)
+        return float(SCALES_OF_PARAMETERS[self.scale].slope(free))
 
-    def free(self, value):
+    def free(self, value: float) -> float:
         """Return the free number of a value."""
-        return float(np.log(value) if self.scale == "log" else np.log1p(value) - np.log1p(-value))
+        return float(SCALES_OF_PARAMETERS[self.scale].free(value))
 
 
 class PriorValue(NamedTuple):
@@ -82,8 +124,8 @@ class TermPrior(ABC):
         The hyperparameters theta.
     rows, columns : ndarray (e,) of int
         The pattern: entries of the lower triangle, row >= column, with all of the diagonal, each once.
-    structures : ndarray (J, e)
-        The entries of each S_j.
+    structures : ndarray or sparse array (J, e)
+        The entries of each S_j; the identity where entries are functions of theta each, which `evaluate` returns.
     constraints : ndarray (r, k) or None
         A, without a constraint None.
     """
@@ -91,7 +133,7 @@ class TermPrior(ABC):
     parameters: tuple[Parameter, ...]
     rows: IntArray
     columns: IntArray
-    structures: FloatArray
+    structures: Any
     constraints: FloatArray | None
 
     @cached_property
@@ -160,6 +202,7 @@ class BuiltTerm(ABC):
     has_linked_rows = False  # whether rows have effects that the prior does not link, so that they fill the factor
     has_knots = False  # whether more effects may show more of the same function
     is_full = False  # whether there cannot be more of them
+    has_rows_by_parameters = False  # whether `design` of new rows takes the free numbers, free=
 
     @property
     def point_variables(self) -> tuple[str, ...]:
@@ -186,6 +229,10 @@ class BuiltTerm(ABC):
             What is done about levels of groups that the fit had not: refused with a ValueError naming them, or rows
             without entries.
         """
+
+    def find_problem(self, free: Sequence[float]) -> str | None:
+        """Return what a fit at some free numbers has to warn of, None if there is nothing."""
+        return None
 
     def fixed_columns(self, table: Mapping[str, Any]) -> dict[str, FloatArray]:
         """Return the columns (M,) of the null space, by the names of their fixed effects; by default none.

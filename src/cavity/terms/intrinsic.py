@@ -18,11 +18,41 @@ from cavity.runs.executors import Threads, single_blas
 
 def lower_triangle(matrix):
     """Return the rows, columns and values (e,) of the lower triangle of a sparse matrix, with all of its diagonal."""
-    lower = sparse.tril(matrix) + sparse.diags_array(np.zeros(matrix.shape[0]))
-    lower = sparse.csc_array(lower)
-    lower.sort_indices()
-    columns = np.repeat(np.arange(matrix.shape[0]), np.diff(lower.indptr))
-    return lower.indices.astype(np.intp), columns, lower.data
+    lower, n = sparse.coo_array(sparse.tril(matrix, -1)), matrix.shape[0]
+    lower.eliminate_zeros()
+    rows, columns = (np.concatenate([part, np.arange(n)]).astype(np.intp) for part in lower.coords)
+    order = np.lexsort((rows, columns))
+    return rows[order], columns[order], np.concatenate([lower.data, matrix.diagonal()])[order]
+
+
+class PatternFactor:
+    """Log determinants and entries of inverses of sparse matrices (n, n) of one pattern, which is analysed once."""
+
+    def __init__(self, rows, columns):
+        """`rows` and `columns` (e,) are those of the lower triangle, column by column, with all of the diagonal."""
+        self.n = int(columns[-1]) + 1
+        self._cholesky = SparseCholesky(np.searchsorted(columns, np.arange(self.n + 1)), rows)
+        self._positions = self._cholesky.positions(rows, columns)
+
+    def invert(self, entries, right_sides=None):
+        """Return the log determinant of a matrix, the entries (e,) of its inverse, and solutions (n, r) if there are.
+
+        Raises
+        ------
+        ArithmeticError
+            If the matrix is not positive definite.
+        """
+        cholesky = self._cholesky
+        values = np.zeros(cholesky.n_entries)
+        values[self._positions] = entries
+        with Threads(1) as threads, single_blas():
+            if cholesky.factor(values, threads):
+                raise ArithmeticError("the matrix is not positive definite")
+            log_determinant = cholesky.log_determinant(values)
+            solved = None if right_sides is None else cholesky.solve(values, right_sides.T, threads).T
+            cholesky.invert(values, threads)
+        inverse = values[self._positions]
+        return (log_determinant, inverse) if right_sides is None else (log_determinant, inverse, solved)
 
 
 def factor_and_invert(matrix, right_sides=None):
@@ -33,17 +63,9 @@ def factor_and_invert(matrix, right_sides=None):
     ArithmeticError
         If the matrix is not positive definite.
     """
-    rows, columns, data = lower_triangle(matrix)
-    cholesky = SparseCholesky(np.searchsorted(columns, np.arange(matrix.shape[0] + 1)), rows)
-    values = np.zeros(cholesky.n_entries)
-    values[cholesky.positions(rows, columns)] = data
-    with Threads(1) as threads, single_blas():
-        if cholesky.factor(values, threads):
-            raise ArithmeticError("the matrix is not positive definite")
-        log_determinant = cholesky.log_determinant(values)
-        solved = None if right_sides is None else cholesky.solve(values, right_sides.T, threads).T
-        cholesky.invert(values, threads)
-    return log_determinant, cholesky.diagonal(values), solved
+    rows, columns, entries = lower_triangle(matrix)
+    log_determinant, inverse, *solved = PatternFactor(rows, columns).invert(entries, right_sides)
+    return log_determinant, inverse[rows == columns], solved[0] if solved else None
 
 
 def analyse(S, N):

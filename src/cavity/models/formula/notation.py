@@ -22,8 +22,15 @@ TERM_NOTATION = {
     "rw1": "rw1(t), rw1(t | g), rw1(t | mm(a, b, weights=(1, -1)))",
     "rw2": "rw2(t), rw2(t | g)",
     "ar1": "ar1(t), ar1(t | g)",
+    "matern12": "matern12(t), matern12(t | g)",
+    "matern32": "matern32(t), matern32(t | g), matern32(t, max_states=500)",
+    "matern52": "matern52(t), matern52(t | g)",
     "seasonal": "seasonal(t, 12)",
     "precision": "precision(g, Q)",
+    "icar": "icar(region, W)",
+    "bym2": "bym2(region, W)",
+    "leroux": "leroux(region, W)",
+    "car": "car(region, W)",
     "mm": "mm(a, b), mm(a, b, weights=(1, -1))",
 }
 TERM_CALL = re.compile(rf"({'|'.join(TERM_NOTATION)})\s*\(.*\)", re.DOTALL)

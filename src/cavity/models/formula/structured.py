@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+import numpy as np
+
 from cavity.models.formula.notation import TERM_CALL, TERM_NOTATION, refuse
 
+FUNCTIONS_WITH_SETTINGS = ("seasonal", "precision", "icar", "bym2", "leroux", "car")  # in place of a second column
 QUOTED_NAME = re.compile(r"`([^`]+)`")
 
 
@@ -18,7 +21,7 @@ def parse_term(text, graphs=None):
     text : str
         As ``s(x, by=f)``.
     graphs : dict, optional
-        Matrices (Q, ids) by the names that ``precision(g, Q)`` has for them.
+        Matrices (Q, levels) and graphs by the names that ``precision(g, Q)`` and ``bym2(region, W)`` have for them.
 
     Raises
     ------
@@ -46,6 +49,9 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
         return terms.RandomWalk(*_take(text, columns, 1), order=int(function[-1]), group=group)
     if function == "ar1":
         return terms.Autoregressive(*_take(text, columns, 1), group=group, **_check_options(text, options, {"until"}))
+    if function.startswith("matern"):
+        options = _check_options(text, options, {"max_states"})
+        return terms.MaternChain(*_take(text, columns, 1), smoothness=int(function[-2]) / 2, group=group, **options)
     if has_group:
         raise _refuse(text, "it has no effects by group")
     if function in ("te", "ti"):
@@ -60,10 +66,20 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
     column, name = _take(text, columns, 2)
     if name not in (graphs or {}):
         there = ", ".join(map(repr, graphs or {})) or "none"
-        raise _refuse(text, f"{name!r} must be one of the matrices in graphs= of the model, which has {there}")
+        raise _refuse(text, f"{name!r} must be one of the graphs= of the model, which has {there}")
+    if function != "precision":
+        _check_options(text, options, set())
+        graph, regions = _split_regions(graphs[name])
+        return terms.MarkovField(column, graph, prior=function, regions=regions, name_of_graph=name)
     matrix, levels = graphs[name]
     options = _check_options(text, options, {"scale"})
     return terms.GivenPrecision(column, matrix, levels, name_of_matrix=name, **options)
+
+
+def _split_regions(graph):
+    """Return a graph and the labels of its regions, None unless it is a pair of a matrix and these."""
+    is_pair = isinstance(graph, tuple) and len(graph) == 2 and np.ndim(graph[0]) == 2
+    return graph if is_pair else (graph, None)
 
 
 def _read_call(text):
@@ -134,7 +150,7 @@ def _refuse(text, message):
 def term_variables(text):
     """Return the names of the columns of a structured term."""
     function, columns, group, options = _read_call(text)
-    columns = columns[:1] if function in ("seasonal", "precision") else columns
+    columns = columns[:1] if function in FUNCTIONS_WITH_SETTINGS else columns
     members, member_options = group if isinstance(group, tuple) else ([group], {})
     found = [*columns, *members, options.get("by"), options.get("weights"), member_options.get("weights")]
     flat = [name for entry in found for name in (entry if isinstance(entry, list | tuple) else [entry])]

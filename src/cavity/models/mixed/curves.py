@@ -12,6 +12,7 @@ from cavity.base.lazy_scipy import sparse, special
 from cavity.base.public_objects import FloatArray, Seed
 from cavity.models.formula.columns import column_names, get_column
 from cavity.models.mixed.effect_layout import StructuredBlock
+from cavity.models.mixed.structured_rows import design_rows
 
 MAX_USED_SHARE = 0.8  # of the degrees of freedom of a smooth, above which more knots are advised
 
@@ -159,12 +160,12 @@ class StructuredCurves:
                 raise arrays.error_of("derivative", f"must be False, as {built.name} has no derivative, got True")
             rows = self._extend(*built.derivative_design(table), built, part)
             return built, table, rows, 0.0
-        rows = self._extend(built.design(table), built.fixed_columns(table), built, part)
+        rows = self._extend(design_rows(built, table, values=setting), built.fixed_columns(table), built, part)
         extra = built.extra_variance(table, StructuredBlock(built.size, built.prior).free(setting))
         extra = 0.0 if extra is None else extra
         if reference is not None:
             origin = _read_points(built, reference, "reference")
-            base = self._extend(built.design(origin), built.fixed_columns(origin), built, part)
+            base = self._extend(design_rows(built, origin, values=setting), built.fixed_columns(origin), built, part)
             rows = sparse.csr_array(rows - sparse.csr_array(np.ones((rows.shape[0], 1))) @ base[[0]])
             rows.eliminate_zeros()
         return built, table, rows, extra

@@ -12,6 +12,8 @@ from cavity.ep.sparse import Constraints, Precision
 from cavity.linalg.sparse_cholesky import fill_reducing_order
 from cavity.terms.contract import TermPrior
 
+MAX_NATURAL_BANDWIDTH = 128  # of a prior's precision: its factor then is small without another order
+
 
 @dataclass(frozen=True, slots=True)
 class LevelBlock:
@@ -78,15 +80,16 @@ class StructuredBlock:
         return value.coefficients @ self.prior.structures, value.log_determinant
 
     def order(self):
-        """An order of elimination within the block."""
-        if self.linked_rows is None:
+        """An order of elimination: that of the effects; minimum degree where rows link effects or the band is wide."""
+        rows, columns = self.entries()
+        if self.linked_rows is None and np.max(rows - columns) <= MAX_NATURAL_BANDWIDTH:
             return np.arange(self.size)
-        links = abs(self.linked_rows)
-        entries = np.ones(len(self.prior.rows))
-        shape = (self.size, self.size)
-        both = links.T @ links + sparse.csr_array((entries, (self.prior.rows, self.prior.columns)), shape)
-        both = sparse.csc_array(sparse.tril(both))
-        return fill_reducing_order(both.indptr, both.indices)
+        pattern = sparse.csr_array((np.ones(len(rows)), (rows, columns)), (self.size, self.size))
+        if self.linked_rows is not None:
+            links = abs(self.linked_rows)
+            pattern = pattern + links.T @ links
+        pattern = sparse.csc_array(sparse.tril(pattern))
+        return fill_reducing_order(pattern.indptr, pattern.indices)
 
     def free(self, values):
         """The free numbers of values of the parameters."""
@@ -126,7 +129,7 @@ class EffectLayout:
         return slice(self.starts[term], self.starts[term + 1])
 
     def order(self):
-        """An order of elimination: the term of most effects first, and the fixed effects last.
+        """An order of elimination: the term of most effects first, each in its own order, and the fixed effects last.
 
         Of nested groups the inner ones come first, which fills nothing; of two crossed ones the larger.
         """

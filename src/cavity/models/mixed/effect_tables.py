@@ -307,8 +307,9 @@ class NamedEffects(StructuredCurves, Coefficients):
         Table
             The values, with the noise as the standard deviation ``sd(residual)``; their standard errors, on the scale
             of the values, from the curvature of the log evidence; and intervals, which are normal approximations of the
-            logs of standard deviations and other positive parameters, of Fisher's z of correlations, and of thresholds
-            as they are. What was given, and what the evidence does not limit, has a value only.
+            logs of standard deviations and other positive parameters, of Fisher's z of correlations, of logits of
+            shares, and of thresholds as they are. What was given, and what the evidence does not limit, has a value
+            only.
         """
         learnt = self.hyperparameters
         by_name, estimates = {}, {}

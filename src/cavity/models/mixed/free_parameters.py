@@ -8,9 +8,12 @@ import numpy as np
 
 from cavity.base.errors import check_within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE
+from cavity.priors.densities import LOG_SCALE, LogNormal
+from cavity.priors.deviations import PC
 
+WIDE_LOG_SD = 2.0  # of the log of a positive parameter: a factor of 7
 MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
-MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6
+MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6, and of a share, 1 - 8e-7
 
 
 class FreeCovariance:
@@ -20,11 +23,11 @@ class FreeCovariance:
         self.names, self.units, self.k = names, units, len(units)
         self.below = np.tril_indices(self.k, -1)
         self.size = self.k + len(self.below[0])
+        self.have_chosen_ends = [False] * self.size
 
-    @property
-    def units_by_name(self):
-        """Standard deviations that move f by a spread of y, by their names."""
-        return dict(zip(self.names, self.units, strict=False))
+    def default_priors(self, upper):
+        """Proper priors of standard deviations, for which `upper` spreads of y are large, by their names."""
+        return {name: PC(upper * unit) for name, unit in zip(self.names, self.units, strict=False)}
 
     def factor(self, x):
         """exp(l) in units, (k,), and C (k, k)."""
@@ -93,31 +96,39 @@ class FreeTermParameters:
         self.open = [i for i, value in enumerate(self.values) if value is None]
         self.names = name_parameters(name, [parameters[i].name for i in self.open])
         self.spread, self.size = spread, len(self.open)
+        self.have_chosen_ends = [parameters[i].search is not None for i in self.open]
 
     def _unit(self, i):
-        """What the free number of a standard deviation is about, its log."""
+        """What the free number of a standard deviation or a length is about, its log."""
         parameter = self.parameters[i]
-        return np.log(self.spread * parameter.unit) if parameter.scale == "log" else 0.0
+        size = self.spread * parameter.unit if parameter.is_sd else parameter.unit
+        return np.log(size) if parameter.scale == "log" else 0.0
 
-    @property
-    def units_by_name(self):
-        """Standard deviations that move f by a spread of y, by their names."""
-        units = [self.spread * self.parameters[i].unit for i in self.open]
-        return dict(zip(self.names, units, strict=True))
+    def default_priors(self, upper):
+        """Proper priors of positive parameters, standard deviations of `upper` spreads of y being large, by names."""
+        return {
+            name: PC(upper * np.exp(self._unit(i)))
+            if self.parameters[i].is_sd
+            else LogNormal(float(np.exp(self._unit(i))), WIDE_LOG_SD)
+            for name, i in zip(self.names, self.open, strict=True)
+            if self.parameters[i].scale == LOG_SCALE
+        }
 
     def start(self, log_sd):
         """The free numbers of standard deviations, whose logs in units of the spread are given; of 0 for others."""
-        return np.array([self._unit(i) + (log_sd if self.parameters[i].scale == "log" else 0.0) for i in self.open])
+        return np.array([self._unit(i) + (log_sd if self.parameters[i].is_sd else 0.0) for i in self.open])
 
     def bounds(self):
         """(low, high) of every free number."""
-        far = {"log": 0.5 * np.log(PARAMETER_RANGE), "fisher z": MAX_FISHER_Z}
-        return np.array(
-            [
-                [self._unit(i) - far[self.parameters[i].scale], self._unit(i) + far[self.parameters[i].scale]]
-                for i in self.open
-            ]
-        ).reshape(-1, 2)
+        return np.array([self._bounds(i) for i in self.open]).reshape(-1, 2)
+
+    def _bounds(self, i):
+        """(low, high) of the free number of a parameter."""
+        parameter = self.parameters[i]
+        if parameter.search is not None:
+            return [parameter.free(value) for value in parameter.search]
+        far = MAX_FISHER_Z if parameter.scale in ("fisher z", "logit") else 0.5 * np.log(PARAMETER_RANGE)
+        return [self._unit(i) - far, self._unit(i) + far]
 
     def pack(self, values):
         """The free numbers of the values of all parameters."""
@@ -146,7 +157,7 @@ class FreeTermParameters:
 
     def log_prior(self, x):
         """The log of the standard deviations, which keeps them away from zero, and its slopes."""
-        slopes = np.array([1.0 if self.parameters[i].scale == "log" else 0.0 for i in self.open])
+        slopes = np.array([1.0 if self.parameters[i].is_sd else 0.0 for i in self.open])
         return float(slopes @ x), slopes
 
 

@@ -37,6 +37,7 @@ from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
+from cavity.models.mixed.structured_rows import warn_of_terms
 from cavity.models.mixed.terms import RandomEffects, check_effects
 from cavity.models.mixed.variance_search import list_targets
 
@@ -82,8 +83,9 @@ class MixedGLM(Frozen):
         What to subtract from the columns of the fixed effects. Where thresholds are open their means are subtracted in
         any case, and the model of the posterior has them here.
     graphs : dict, optional
-        Matrices (Q, levels) by the names that ``precision(g, Q)`` in a formula has for them: Q sparse, the precision of
-        the effects of the levels.
+        What formulas have names for: matrices (Q, levels) of ``precision(g, Q)``, Q sparse, the precision of effects
+        of the levels; graphs W of ``bym2(region, W)`` and other fields, as `cavity.terms.MarkovField` takes them, or a
+        matrix of weights with its regions, (W, regions).
     integrate : {False, "auto", "grid", "ccd", "mode"}, default False
         Whether the posterior is integrated over hyperparameters with proper priors, those of `priors` or by default
         weak ones (see `docs/guide/priors`), on a grid or by a central composite design [RMC]_; "auto" takes a grid for
@@ -267,6 +269,7 @@ class MixedGLM(Frozen):
             problem = MixedProblem.of(model, resolved.rows, inputs.terms, given)
             solution = solve(problem, list_open_parameters(observations.likelihood), run, threads)
         solution.fit.warn(run)
+        warn_of_terms(solution.problem)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen
         return make_posterior(

@@ -186,7 +186,9 @@ class MixedGLMPosterior(
     def _read(self, X, **others):
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
         rows = self.rows(X)
-        dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others)
+        n_random = len(self._reader.terms)
+        mode = self._settings[n_random:]
+        dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others, mode)
         extra = np.zeros(dataset.n_rows)
         for weight, settings in self._weighted_settings:
             extra += weight * self._find_extra_variance(rows, values, table, settings, dataset.n_rows)

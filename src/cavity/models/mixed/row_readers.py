@@ -64,9 +64,9 @@ class RowReader:
             return self.columns
         return (*(self.columns or name_coefficients(None, self.n_features, False)), *self.null_names)
 
-    def read(self, X, groups, levels, others):
+    def read(self, X, groups, levels, others, settings=None):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D); the values of each term, (codes, Z)
-        or CSR arrays; and the columns of structured terms.
+        or CSR arrays; and the columns of structured terms, whose rows may depend on their settings.
         """
         needed = self.group_columns
         dataset, names = self._open(X, groups, others, levels)
@@ -79,12 +79,13 @@ class RowReader:
         table = take_group_columns(groups, self.structured_columns, dataset.n_rows)
         table |= read_numbered_columns(self.structured, X)
         values = read_new_terms(self.terms, X, groups, levels) if self.terms else []
-        return self._with_structured(dataset, X, values, table, levels)
+        return self._with_structured(dataset, X, values, table, levels, settings)
 
-    def _with_structured(self, dataset, X, values, table, levels):
+    def _with_structured(self, dataset, X, values, table, levels, settings):
         """Return the results of `read`, with those of structured terms."""
         X = append_columns(X, find_null_columns(self.structured, table, self.null_names))
-        return self.prepare(dataset, X), [*values, *read_structured(self.structured, table, levels)], table
+        values = [*values, *read_structured(self.structured, table, levels, settings)]
+        return self.prepare(dataset, X), values, table
 
     @property
     def structured_columns(self):
@@ -128,9 +129,9 @@ class FormulaRowReader(RowReader):
 
     coding: Any = None
 
-    def read(self, X, groups, levels, others):
+    def read(self, X, groups, levels, others, settings=None):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D); the values of each term, (codes, Z)
-        or CSR arrays; and the columns of structured terms.
+        or CSR arrays; and the columns of structured terms, whose rows may depend on their settings.
         """
         if groups is not None:
             raise arrays.error_of(
@@ -143,7 +144,7 @@ class FormulaRowReader(RowReader):
         codes = find_new_codes(self.terms, {name: columns[name] for name in wanted}, dataset.n_rows, levels)
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
         table = {name: columns[name] for name in self.structured_columns}
-        return self._with_structured(dataset, dataset.X, values, table, levels)
+        return self._with_structured(dataset, dataset.X, values, table, levels, settings)
 
     def complete(self, X, groups, others, levels):
         """Return the number of rows, which have all values, None for all, and their X, groups and other arguments."""

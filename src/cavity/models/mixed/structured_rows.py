@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base.arrays import check_number, error_of
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import find_repeated
 from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import StructuredBlock
@@ -56,7 +57,7 @@ class StructuredRows:
     def variances(self, values, rows):
         """About the variance of f that its effects have in some rows under the prior: the sum of those of its sds."""
         parameters = self.built.prior.parameters
-        total = sum((value / p.unit) ** 2 for p, value in zip(parameters, values, strict=True) if p.scale == "log")
+        total = sum((value / p.unit) ** 2 for p, value in zip(parameters, values, strict=True) if p.is_sd)
         return np.full(self.Z[rows].shape[0], total)
 
     def check_setting(self, setting, name):
@@ -74,7 +75,7 @@ class StructuredRows:
             if key not in parameters:
                 raise error_of(name, f"must have values of {', '.join(parameters)}, got one of {key!r}")
             if value is not None:
-                low, high = (0.0, np.inf) if parameters[key].scale == "log" else (-1.0, 1.0)
+                low, high = parameters[key].domain
                 values[key] = check_number(value, f"{name}[{key!r}]", low=low, high=high)
         return tuple(values.values())
 
@@ -153,9 +154,28 @@ def find_independent(X, columns):
     return out
 
 
-def read_structured(built_terms, table, levels="known"):
-    """Return the rows Z of structured terms for new rows, CSR arrays (M, k)."""
-    return [each.design(_select(table, each), levels) for each in built_terms]
+def read_structured(built_terms, table, levels="known", settings=None):
+    """Return the rows Z of structured terms for new rows, CSR arrays (M, k), given the values of their parameters."""
+    settings = [None] * len(built_terms) if settings is None else settings
+    return [
+        design_rows(each, _select(table, each), levels, setting)
+        for each, setting in zip(built_terms, settings, strict=True)
+    ]
+
+
+def design_rows(built, table, levels="known", values=None):
+    """Return the rows Z of a built term, which may depend on the values of its parameters."""
+    if values is None or not built.has_rows_by_parameters:
+        return built.design(table, levels)
+    return built.design(table, levels, StructuredBlock(built.size, built.prior).free(values))
+
+
+def warn_of_terms(problem):
+    """Warn of what structured terms find wrong with the values of their parameters after a fit."""
+    for term, setting in zip(problem.terms, problem.settings, strict=True):
+        message = term.built.find_problem(term.block.free(setting)) if isinstance(term, StructuredRows) else None
+        if message is not None:
+            warn(message, NumericalWarning)
 
 
 def find_null_columns(built_terms, table, names):

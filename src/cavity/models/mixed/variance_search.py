@@ -11,13 +11,13 @@ from cavity.models.evaluations import FreeSettings
 from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, find_likelihood_scale
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.mixed.free_parameters import WIDE_LOG_SD
 from cavity.models.mixed.integration import choose_integration
 from cavity.models.search import SearchResult
-from cavity.priors import PC, Beta, LogNormal, Uniform
+from cavity.priors import Beta, LogNormal, Uniform
 from cavity.priors.densities import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
-WIDE_LOG_SD = 2.0  # of the log of a parameter of a likelihood: a factor of 7
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -64,6 +64,12 @@ class FreeTerms(FreeSettings):
         """(low, high) of every free number of a term."""
         return np.concatenate([np.zeros((0, 2)), *(each.bounds() for each in self.open)])
 
+    @property
+    def chosen_ends(self):
+        """The places of free numbers of terms that are looked for in a range that the term chooses."""
+        flags = [flag for each in self.open for flag in each.have_chosen_ends]
+        return frozenset(np.flatnonzero(flags).tolist())
+
     def describe_prior(self, settings):
         """Names and values of what is open of the priors, and their derivatives in the free numbers."""
         names, values, blocks = [], [], [np.zeros((0, 0))]
@@ -92,6 +98,8 @@ class FreeTerms(FreeSettings):
         if one.vanishes(x[first : first + one.size], i - first):
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
+        if not names[i].startswith("sd"):  # a share, a correlation or a length
+            return names[i], f"{values[i]:.6g}", ""
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 
@@ -102,10 +110,11 @@ class FreeTerms(FreeSettings):
         likelihood = self.likelihood
         upper = LARGE_IN_SPREADS if likelihood.link == "identity" else 1.0
         defaults = {LOGIT_SCALE: Beta(1.0, 1.0), FISHER_Z_SCALE: Uniform(-1.0, 1.0)}
-        units = {name: unit for each in self.open for name, unit in each.units_by_name.items()}
+        positive = {name: prior for each in self.open for name, prior in each.default_priors(upper).items()}
         for target in list_targets(terms):
-            prior = PC(upper * units.get(target.name, 1.0)) if target.scale == LOG_SCALE else defaults[target.scale]
-            self.priors.setdefault(target.name, (prior, target.scale))
+            prior = positive.get(target.name) if target.scale == LOG_SCALE else defaults[target.scale]
+            if prior is not None:
+                self.priors.setdefault(target.name, (prior, target.scale))
         for label, value in zip(self.free.labels(), self.free.values(likelihood), strict=True):
             scale = find_likelihood_scale(label, likelihood)
             if scale is not None:

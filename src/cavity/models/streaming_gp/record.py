@@ -60,9 +60,7 @@ STATE_SETTINGS = {
     "parts": Made(
         dict, SNAPSHOT_PARTS, lambda now: {name.strip("?"): getattr(now, name.strip("_?")) for name in SNAPSHOT_PARTS}
     ),
-    "waiting": Made(
-        dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in ("debt", "patience")}
-    ),
+    "waiting": Made(dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in ("debt", "patience")}),
     **column_settings("D"),
     "covariance": COVARIANCE_SETTING,
     "likelihood": OPEN_LIKELIHOOD_SETTING,

@@ -29,9 +29,9 @@ when T and Q are updated.
 Starting anew from old points and rows, as conditional variances have it, lost 1.3 to 2 times as much on streams that
 drift, jump or come back (D = 1, 2, 8; batches of 100). Rows since the last exchange that lost more than is tolerated
 wait: they are remembered and count once, which lets many small batches exchange points as one large batch does. What
-each part of this gains on two streams of real data, `benchmarks/stories/exchange.py` shows. What a row loses before the
-next exchange is lost for good, and a try costs as much as some M rows. So the next try comes when rows have lost more
-than what the last point given up cost, or, after a try that failed, twice as much as by then.
+each part of this gains on two streams of real data, `benchmarks/stories/exchange.py` shows. What rows lose before an
+exchange is lost for good, so that any batch that loses more than is tolerated leads to a try. A try costs as much as
+some M rows: after one that failed the next comes when rows have lost twice as much since the last exchange as by then.
 
 References
 ----------
@@ -124,15 +124,15 @@ def choose_greedily(basis, X, weight, budget, tolerance, threads):
 class WaitingRows:
     """Rows since the last exchange of points that lost more than is tolerated."""
 
-    debt: float  # nats that they lost, all of them
+    debt: float  # nats that they lost, those that were thinned out included
     patience: float  # nats that they have to lose before the next try
     X: np.ndarray  # (n, D): some of them
     weight: np.ndarray  # (n,): theirs, each with those of the rows it stands for
 
     @classmethod
-    def none(cls, n_features, patience=0.0):
+    def none(cls, n_features):
         """Return what has no rows."""
-        return cls(0.0, patience, np.zeros((0, n_features)), np.zeros(0))
+        return cls(0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
 
     def scale_weights(self, factor):
         """Return the rows with so much less weight."""
@@ -197,9 +197,8 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Notes
     -----
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
-    while there is room. An exchange costs O((N + M) M^2). It is tried when rows have lost more since the last one than
-    the last point given up cost, or twice as much as by a try that failed, and made if old rows lose less than the new
-    ones and those that wait gain.
+    while there is room. An exchange costs O((N + M) M^2). It is made if old rows lose less than the new ones and those
+    that wait gain; after a try that changed nothing it is tried again when rows have lost twice as much.
     """
     if not len(X):
         return Choice(basis, information, 0.0, waiting)
@@ -236,18 +235,17 @@ def _exchange(basis, information, larger, rows, X, weight, budget, alpha, thread
     scaled = W * np.sqrt(2.0 * weight)[:, None]
     # (M, M): what all rows say of the variables of both
     precision = fill_symmetric(information.extend(union.n).A) + scaled.T @ scaled
-    remaining, lost, last_cost = prune(*compute_precisions(union, precision), union.n - budget)
+    remaining, lost = prune(*compute_precisions(union, precision), union.n - budget)
     if remaining[-1] < larger.n or not lost + weight @ residual < weight @ compute_residuals(larger, X, threads):
         return None
-    reduced = _reduce(union, remaining, basis, information, alpha, threads)
-    return Choice(*reduced, WaitingRows.none(X.shape[1], min(last_cost, MAX_COUNTED_LOSS)))
+    return Choice(*_reduce(union, remaining, basis, information, alpha, threads), WaitingRows.none(X.shape[1]))
 
 
 def reduce_to_budget(basis, information, budget, alpha, threads):
     """Give up the cheapest inducing variables beyond a budget: basis, factor and nats lost."""
     if basis.n <= budget:
         return basis, information, 0.0
-    remaining, _, _ = prune(*compute_precisions(basis, fill_symmetric(information.A)), basis.n - budget)
+    remaining, _ = prune(*compute_precisions(basis, fill_symmetric(information.A)), basis.n - budget)
     return _reduce(basis, remaining, basis, information, alpha, threads)
 
 
@@ -273,22 +271,19 @@ def prune(T, Q, count):
         Those that are left, in their order.
     lost : float
         Nats lost.
-    last_cost : float
-        Those of the last one taken out.
     """
-    remaining, lost, last_cost = np.arange(len(T)), 0.0, 0.0
+    remaining, lost = np.arange(len(T)), 0.0
     for _ in range(count):
         cost = 0.5 * T[remaining, remaining] / Q[remaining, remaining]
         cheapest = int(np.argmin(cost))
-        i, last_cost = remaining[cheapest], float(cost[cheapest])
-        lost += last_cost
+        i, lost = remaining[cheapest], lost + float(cost[cheapest])
         q = Q[:, i] / Q[i, i]
         t = T[:, i] - 0.5 * T[i, i] * q
         # T -= q t' + t q', Q -= Q_i Q_i'/Q_ii: rank-1 terms (M, M) of vectors (M,)
         T = blas.dger(-1.0, q, t, a=blas.dger(-1.0, t, q, a=T, overwrite_a=1), overwrite_a=1)
         Q = blas.dger(-1.0, Q[:, i].copy(), q, a=Q, overwrite_a=1)
         remaining = np.delete(remaining, cheapest)
-    return remaining, lost, last_cost
+    return remaining, lost
 
 
 def compute_residuals(basis, X, threads):

@@ -43,12 +43,12 @@ def table(name):
 
 
 def never(*arguments):
-    """Instead of `_exchanged`."""
+    """Stand in for `_exchange`: nothing is exchanged."""
 
 
 def forgotten(waiting, X, weight, loss):
-    """Instead of `Waiting.after`: rows are counted, not remembered."""
-    return replace(waiting, count=waiting.count + len(loss), debt=waiting.debt + float(np.sum(loss)))
+    """Stand in for `WaitingRows.add_rows`: what rows lose is counted, and they are not remembered."""
+    return replace(waiting, debt=waiting.debt + float(np.sum(loss)))
 
 
 def foresight(choose):
@@ -67,22 +67,20 @@ def foresight(choose):
     return chosen
 
 
-def tireless(waiting):
-    """Instead of `Waiting.failed`: the next try only waits for M/4 rows."""
-    return replace(waiting, count=0)
+def keep_patience(waiting):
+    """Stand in for `WaitingRows.record_failure`: any row that loses more than is tolerated leads to a try."""
+    return waiting
 
 
 PARTS = {  # name: (module or class, attribute, value)
     "as it is": (),
-    "no exchanges": (inducing_choice, "_exchanged", never),
-    "rows do not wait": (inducing_choice.WaitingRows, "after", forgotten),
-    "one row tried a step": (inducing_choice, "TRIED", 1),
-    "one point too many": (inducing_choice, "SPARE", 0.0),
-    "M points too many": (inducing_choice, "SPARE", 1.0),
-    "nuggets are losses": (inducing_choice, "NUGGETS", 0.0),
-    "no rest between tries": (inducing_choice, "REST", 0.0),
-    "M rows between tries": (inducing_choice, "REST", 1.0),
-    "no patience after failures": (inducing_choice.WaitingRows, "failed", tireless),
+    "no exchanges": (inducing_choice, "_exchange", never),
+    "rows do not wait": (inducing_choice.WaitingRows, "add_rows", forgotten),
+    "one row tried a step": (inducing_choice, "ROWS_TRIED_PER_STEP", 1),
+    "one point too many": (inducing_choice, "SPARE_BUDGET_SHARE", 0.0),
+    "M points too many": (inducing_choice, "SPARE_BUDGET_SHARE", 1.0),
+    "nuggets are losses": (inducing_choice, "MIN_RESIDUAL_NUGGETS", 0.0),
+    "no patience after failures": (inducing_choice.WaitingRows, "record_failure", keep_patience),
     "new rows count 1.5 times (gone)": (update, "choose", foresight(inducing_choice.choose)),
 }
 

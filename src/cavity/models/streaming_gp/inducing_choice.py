@@ -29,9 +29,9 @@ when T and Q are updated.
 Starting anew from old points and rows, as conditional variances have it, lost 1.3 to 2 times as much on streams that
 drift, jump or come back (D = 1, 2, 8; batches of 100). Rows since the last exchange that lost more than is tolerated
 wait: they are remembered and count once, which lets many small batches exchange points as one large batch does. What
-each part of this gains on two streams of real data, `benchmarks/stories/exchange.py` shows. A try costs as much as
-some M rows, and so it comes M/4 rows after the last one at the earliest, and after one that failed when rows have lost
-twice as much since the last exchange as by then.
+each part of this gains on two streams of real data, `benchmarks/stories/exchange.py` shows. What rows lose before an
+exchange is lost for good, so that any batch that loses more than is tolerated leads to a try. A try costs as much as
+some M rows: after one that failed the next comes when rows have lost twice as much since the last exchange as by then.
 
 References
 ----------
@@ -61,7 +61,6 @@ MIN_RESIDUAL_NUGGETS = 10.0  # a residual of that many nuggets is worth a point
 MIN_RESIDUAL_SHARE = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
 SPARE_BUDGET_SHARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
 MAX_WAITING_ROWS = 128  # rows at most
-MIN_REST_PER_POINT = 0.25  # rows between tries, as a share of M
 MAX_COUNTED_LOSS = 1e300  # nats that are counted, so that twice as many are a number
 FULL_PRECISION = 1e-270  # prior variances below that do not have residuals of full precision
 
@@ -125,8 +124,7 @@ def choose_greedily(basis, X, weight, budget, tolerance, threads):
 class WaitingRows:
     """Rows since the last exchange of points that lost more than is tolerated."""
 
-    count: int  # how many came since the last try
-    debt: float  # nats that they and those before them lost since the last exchange
+    debt: float  # nats that they lost, those that were thinned out included
     patience: float  # nats that they have to lose before the next try
     X: np.ndarray  # (n, D): some of them
     weight: np.ndarray  # (n,): theirs, each with those of the rows it stands for
@@ -134,7 +132,7 @@ class WaitingRows:
     @classmethod
     def none(cls, n_features):
         """Return what has no rows."""
-        return cls(0, 0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
+        return cls(0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
 
     def scale_weights(self, factor):
         """Return the rows with so much less weight."""
@@ -149,19 +147,18 @@ class WaitingRows:
         while len(X) > MAX_WAITING_ROWS:
             X, weight = X[::2], 2.0 * weight[::2]
         debt = min(self.debt + float(np.sum(loss)), MAX_COUNTED_LOSS)
-        return replace(self, count=self.count + len(loss), debt=debt, X=X, weight=weight)
+        return replace(self, debt=debt, X=X, weight=weight)
 
     def record_failure(self):
         """Return all after a try that changed nothing: the next one comes when twice as much has been lost."""
-        return replace(self, count=0, patience=min(2.0 * self.debt, MAX_COUNTED_LOSS))
+        return replace(self, patience=min(2.0 * self.debt, MAX_COUNTED_LOSS))
 
     def add_unless_needed(self, X, weight, loss, goal, n_inducing, budget):
         """Return all with rows that lose `loss`, `goal` nats of it tolerated; None if points are to be chosen."""
         lost = float(np.sum(loss))
         if lost <= goal:
             return self
-        rested = self.count + len(loss) >= MIN_REST_PER_POINT * n_inducing and self.debt + lost > self.patience
-        if n_inducing < budget or rested:
+        if n_inducing < budget or self.debt + lost > self.patience:
             return None
         return self.add_rows(X, weight, loss)
 
@@ -200,9 +197,8 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Notes
     -----
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
-    while there is room. An exchange costs O((N + M) M^2). It is tried M/4 rows after the last try, after one that
-    failed only if rows have lost twice as much by now, and made if old rows lose less than the new ones and those that
-    wait gain.
+    while there is room. An exchange costs O((N + M) M^2). It is made if old rows lose less than the new ones and those
+    that wait gain; after a try that changed nothing it is tried again when rows have lost twice as much.
     """
     if not len(X):
         return Choice(basis, information, 0.0, waiting)

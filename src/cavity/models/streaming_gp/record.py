@@ -41,7 +41,7 @@ SNAPSHOT_PARTS = {  # of a snapshot, with the underscores that some have in file
     "_uniform": TRUTH_VALUE,
     "has_offset": TRUTH_VALUE,
 }
-WAITING_SETTINGS = {"patience": FINITE_REAL, "debt": FINITE_REAL, "count": integer()}
+WAITING_SETTINGS = {"patience": FINITE_REAL, "debt": FINITE_REAL, "count?": integer()}  # files up to 0.4.0 have a count
 STATE_SETTINGS = {
     "information": {"constant": FINITE_REAL, "n": NONNEGATIVE_REAL, "squares": NONNEGATIVE_REAL, "gap": FINITE_REAL},
     "history?": {
@@ -60,9 +60,7 @@ STATE_SETTINGS = {
     "parts": Made(
         dict, SNAPSHOT_PARTS, lambda now: {name.strip("?"): getattr(now, name.strip("_?")) for name in SNAPSHOT_PARTS}
     ),
-    "waiting": Made(
-        dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in reversed(WAITING_SETTINGS)}
-    ),
+    "waiting": Made(dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in ("debt", "patience")}),
     **column_settings("D"),
     "covariance": COVARIANCE_SETTING,
     "likelihood": OPEN_LIKELIHOOD_SETTING,

@@ -31,7 +31,8 @@ def rebuild(stored, settings):
     basis = InducingBasis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in INFORMATION_ARRAYS)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
-    waiting = WaitingRows(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
+    losses = {name: settings["waiting"][name] for name in ("debt", "patience")}
+    waiting = WaitingRows(**losses, X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])

@@ -27,7 +27,6 @@ from cavity.terms.adjacency import find_components, read_graph
 from cavity.terms.base import StructuredTerm, check_column
 from cavity.terms.blocks import read_codes
 from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, ScaledStructures, TermPrior
-from cavity.terms.group_terms import LevelRows
 from cavity.terms.levels import Levels
 
 FIELD_PRIORS = ("icar", "bym2", "leroux", "car")
@@ -172,7 +171,7 @@ class WeightedStructures(TermPrior):
 
 
 @dataclass(frozen=True, eq=False)
-class BuiltMarkovField(LevelRows, BuiltTerm):
+class BuiltMarkovField(BuiltTerm):
     """A `MarkovField` with its regions in order."""
 
     name: str

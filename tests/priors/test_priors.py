@@ -104,4 +104,5 @@ def test_bad_parameters(make, words):
 
 
 def test_the_module_is_public():
-    assert dir(cavity.priors) == sorted(["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing"])
+    names = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing", "Uniform"]
+    assert dir(cavity.priors) == sorted(names)

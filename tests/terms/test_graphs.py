@@ -335,3 +335,32 @@ def test_factors_of_large_graphs_are_sparse(prior):
     rows = sparse.csr_array(sparse.hstack([np.ones((n, 1)), built.design({"region": np.arange(n)})]))
     pattern = Pattern(rows, *layout.entries(), layout.order())
     assert pattern.cholesky.n_entries < 0.05 * n**2
+
+
+def test_scotland_integrated_over_hyperparameters():
+    """A grid of 28 x 24 points over the same priors, and draws of another program, in structured additive models' words."""
+    priors = {"sd": cavity.priors.HalfNormal(1.0), "phi": cavity.priors.Beta(0.5, 0.5)}
+    frame, neighbours = read_scotland()
+    model = cavity.MixedGLM(
+        "cases ~ x + bym2(county, W)",
+        "poisson",
+        graphs={"W": neighbours},
+        priors=priors,
+        prior_variance=1.0,
+        centre=[0.0, 0.0],
+        integrate="grid",
+    )
+    posterior = model.fit(frame, exposure="expected")
+    corrected = posterior.log_evidence + posterior.evidence_correction
+    assert corrected == pytest.approx(-165.8264, abs=0.002)
+    np.testing.assert_allclose(posterior.mean, [-0.2136, 0.3624], atol=2e-4)
+    np.testing.assert_allclose(posterior.sd, [0.1249, 0.1308], rtol=0.002)
+    table = posterior.integration.table()
+    np.testing.assert_allclose(table.columns["mean"], [0.5170, 0.8798], atol=5e-4)
+    np.testing.assert_allclose(table.columns["sd"], [0.0864, 0.1399], rtol=0.005)
+    np.testing.assert_allclose(table.columns["2.5%"], [0.365, 0.489], atol=0.01)
+    np.testing.assert_allclose(table.columns["50%"], [0.510, 0.932], atol=0.005)
+    np.testing.assert_allclose(table.columns["97.5%"], [0.718, 0.999], atol=0.013)
+    stan = [-0.217, 0.365]  # of BYM2 in Stan's documentation
+    np.testing.assert_allclose(posterior.mean, stan, atol=0.01)
+    np.testing.assert_allclose(posterior.sd, [0.129, 0.134], rtol=0.05)

@@ -46,12 +46,12 @@ def test_rare_successes_by_quadrature(rare):
     by_sd = integrate.simpson(np.exp(log_joint), x=intercepts) / total
     mean = integrate.simpson(sds * by_sd, x=sds)
     table = rare.integration.table()
-    assert table.columns["mean"][0] == pytest.approx(mean, rel=EXPANSION)
+    assert table.columns["mean"][0] == pytest.approx(mean, rel=0.002)
     spread = np.sqrt(integrate.simpson((sds - mean) ** 2 * by_sd, x=sds))
     assert table.columns["sd"][0] == pytest.approx(spread, rel=0.01)
     cumulative = np.cumsum(by_sd) * (sds[1] - sds[0])
     for name, p in (("2.5%", 0.025), ("50%", 0.5), ("97.5%", 0.975)):
-        assert table.columns[name][0] == pytest.approx(np.interp(p, cumulative, sds), abs=0.05 * spread)
+        assert table.columns[name][0] == pytest.approx(np.interp(p, cumulative, sds), abs=0.08 * spread)
     by_intercept = integrate.simpson(np.exp(log_joint), x=sds, axis=0) / total
     mean = integrate.simpson(intercepts * by_intercept, x=intercepts)
     spread = np.sqrt(integrate.simpson((intercepts - mean) ** 2 * by_intercept, x=intercepts))

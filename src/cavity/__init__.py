@@ -25,6 +25,7 @@ _NAMES_BY_MODULE = {
     "models.hyperparameters": ("Hyperparameters",),
     "models.leave_one_out": ("LeaveOneOut",),
     "models.marginal": ("Marginal",),
+    "models.mixed.approximation_check": ("ApproximationCheck",),
     "models.mixed.integration": ("Integration",),
     "models.mixed.model": ("MixedGLM",),
     "models.mixed.posterior": ("MixedGLMPosterior",),
@@ -86,6 +87,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.hyperparameters import Hyperparameters as Hyperparameters
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
     from cavity.models.marginal import Marginal as Marginal
+    from cavity.models.mixed.approximation_check import ApproximationCheck as ApproximationCheck
     from cavity.models.mixed.integration import Integration as Integration
     from cavity.models.mixed.model import MixedGLM as MixedGLM
     from cavity.models.mixed.posterior import MixedGLMPosterior as MixedGLMPosterior

@@ -404,5 +404,7 @@ class NamedEffects(StructuredCurves, Coefficients):
             The draws.
         """
         n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
+        if self.integration is not None:
+            return self._effects.sample(n, rng)[:, : len(self.mean)]
         factor = arrays.cholesky(np.asarray(self.covariance), "covariance")
         return self.mean + rng.standard_normal((n, len(self.mean))) @ factor.T

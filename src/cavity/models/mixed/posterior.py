@@ -21,6 +21,7 @@ from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import TermBayesFactors
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
+from cavity.models.mixed.approximation_check import ChecksApproximation
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
@@ -83,7 +84,13 @@ def collect_moments(effects, d):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MixedGLMPosterior(
-    LevelPredictions, AverageEffects, TermBayesFactors, LeavesGroupsOut, NamedEffects, SitesPosterior
+    LevelPredictions,
+    AverageEffects,
+    TermBayesFactors,
+    LeavesGroupsOut,
+    ChecksApproximation,
+    NamedEffects,
+    SitesPosterior,
 ):
     """The approximate posterior of all effects of a `MixedGLM`.
 

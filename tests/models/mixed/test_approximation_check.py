@@ -1,0 +1,80 @@
+"""Judgements of EP: golden corrections, importance sampling, tails of weights."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from support.tolerances import AT_REST, EARLY, PRINTED, ROOT_EPS
+
+import cavity
+from cavity import likelihoods
+from cavity.models.mixed.approximation_check import estimate_tail_shape
+from cavity.terms import RandomWalk
+
+SUCCESSES = [4, 2, 2] + [1] * 6 + [0] * 16  # of 25 groups of 4 rows
+GROUPS = np.repeat(np.arange(25), 4)
+BINARY = np.concatenate([np.repeat([1, 0], [k, 4 - k]) for k in SUCCESSES])
+
+
+def fit_rare(**settings):
+    model = cavity.MixedGLM("g", "logit", prior_variance=25.0, effect_covariances={"g": 4.0}, **settings)
+    return model.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+
+
+def test_rare_successes():
+    """The evidence by quadrature is -39.64390; equal rows are one site, so that little is missed."""
+    check = fit_rare().check_approximation(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+    assert check.log_evidence == pytest.approx(-39.6444061111, abs=ROOT_EPS)
+    assert check.log_evidence + check.correction == pytest.approx(-39.64390369, abs=PRINTED)
+    assert abs(check.sampled_log_evidence + 39.64390369) < 3.0 * check.sampling_error < 0.1
+    assert check.correction_error == 0.0
+    assert check.tail_shape < 0.7
+    assert "EP's evidence is good; importance sampling agrees" in repr(check)
+    again = fit_rare(integrate="mode")
+    assert again.evidence_correction == pytest.approx(check.correction, abs=EARLY)
+
+
+def test_linear_models_are_exact():
+    """Every draw has one weight, with constraints of a random walk as well."""
+    rng = np.random.default_rng(2)
+    t = np.arange(30)
+    model = cavity.MixedGLM(
+        [RandomWalk("t"), "g"],
+        likelihoods.Gaussian(0.5),
+        prior_variance=4.0,
+        effect_covariances={"g": 0.3, "rw1(t)": 0.5},
+    )
+    columns = {"t": t, "g": t % 4}
+    y = rng.normal(size=30)
+    posterior = model.fit(np.ones((30, 1)), y, groups=columns)
+    check = posterior.check_approximation(np.ones((30, 1)), y, groups=columns)
+    assert check.sampled_log_evidence == pytest.approx(posterior.log_evidence, abs=AT_REST)
+    assert check.sampling_error == pytest.approx(0.0, abs=EARLY)
+    assert check.correction == pytest.approx(0.0, abs=AT_REST)
+
+
+def test_many_rows_are_sketched():
+    """Correction and sampling agree where each row has an effect beside that of its group."""
+    frame = cavity.data.table("grouseticks", as_frame=True)[0]
+    formula = "TICKS ~ YEAR + center(HEIGHT) + (1 | BROOD) + (1 | INDEX) + (1 | LOCATION)"
+    posterior = cavity.MixedGLM(formula, "poisson").fit(frame)
+    check = posterior.check_approximation(frame, draws=1000)
+    assert 0.1 < check.correction < 0.2
+    assert abs(check.log_evidence + check.correction - check.sampled_log_evidence) < 4.0 * check.sampling_error
+
+
+@pytest.mark.parametrize("k", [0.2, 0.5, 0.9])
+def test_shapes_of_generalised_pareto_tails(k):
+    rng = np.random.default_rng(4)
+    found = [estimate_tail_shape(np.log(stats.genpareto(k).rvs(4000, random_state=rng))) for _ in range(20)]
+    assert np.mean(found) == pytest.approx(k, abs=0.1)
+
+
+def test_bad_input():
+    posterior = fit_rare()
+    with pytest.raises(ValueError, match="X must hold the 100 rows of the fit, got 4"):
+        posterior.check_approximation(np.ones((4, 1)), BINARY[:4], groups={"g": GROUPS[:4]})
+    with pytest.raises(ValueError, match="draws must be at least 100"):
+        posterior.check_approximation(np.ones((100, 1)), BINARY, groups={"g": GROUPS}, draws=3)
+    updated = posterior.update(np.ones((1, 1)), [1], groups={"g": [0]})
+    with pytest.raises(ValueError, match="needs the sites of the rows of one fit"):
+        updated.check_approximation(np.ones((100, 1)), BINARY, groups={"g": GROUPS})

@@ -217,8 +217,8 @@ class Sparse(RowwiseGeometry):
         values[self.pattern.places] = entries
         return None if self.pattern.cholesky.factor(values, self.threads) else values
 
-    def belief(self, h, g):
-        """The posterior whose sites sum to (h, g), or None if it is not proper."""
+    def belief(self, h, g, has_variances=True):
+        """The posterior whose sites sum to (h, g), or None if it is not proper; with variances of f unless told not."""
         pattern, cholesky = self.pattern, self.pattern.cholesky
         factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
@@ -230,7 +230,8 @@ class Sparse(RowwiseGeometry):
             step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
             factor[pattern.places] -= kriging.lost_covariance(pattern.rows, pattern.columns)
         inverse = factor[pattern.places]
-        f_mean, f_variance = self.base + pattern.pairs.matvec(step), pattern.pairs.variances(factor, self.threads)
+        f_mean = self.base + pattern.pairs.matvec(step)
+        f_variance = pattern.pairs.variances(factor, self.threads) if has_variances else np.ones(0)
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
             square = float(step @ pattern.product(self.prior_entries, step))
             trace = float(np.sum(pattern.times * h * inverse))

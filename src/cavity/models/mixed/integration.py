@@ -222,6 +222,7 @@ def integrate_posterior(evidence, search, options, method):
     """
     vector = evidence.vector
     evidence = type(evidence)(evidence.problem, vector, evidence.threads, replace(options, job=SILENT_JOB))
+    evidence.is_exact = False  # leave-one-out densities need sites
     problem = search.optimum
     mode = vector.pack(replace_settings(problem)) if vector.size else np.zeros(0)
     evidence.start = search.start

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import linalg
+from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.defaults import find_location_and_spread
-from cavity.models.evaluations import FreeSettings
+from cavity.models.evaluations import EvidencePoint, FreeSettings
 from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, find_likelihood_scale
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
@@ -134,7 +136,43 @@ class FreeTerms(FreeSettings):
 
 
 class MixedEvidence(LinearEvidence):
-    """The log evidence of a mixed model at given settings of terms and parameters of the likelihood."""
+    """The log evidence of a mixed model at given settings of terms and parameters of the likelihood.
+
+    With Gaussian noise it is exact: the sums over rows of the sites are those of unit noise over its variance, and are
+    found once. With w the weights, m the posterior means of f and q the posterior of the effects a,
+
+        log p(y) = sum_i w_i log N(y_i; m_i, s^2) + log p(E a) - log q(E a),                                       (1)
+        d log p(y)/d log s^2 = sum_i [w_i (y_i - m_i)^2/s^2 - w_i]/2 + tr(X'W X Cov a)/(2 s^2).                    (2)
+    """
+
+    def __init__(self, problem, vector, threads, options):
+        super().__init__(problem, vector, threads, options)
+        self.is_exact, self._sums = type(problem.model.likelihood) is Gaussian, None
+
+    def at(self, settings, **options):
+        """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
+        if not self.is_exact:
+            return super().at(settings, **options)
+        problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
+        geometry, rows = problem.geometry(self.threads, self.job), problem.sites.rows
+        weights = np.broadcast_to(rows.weight(), (rows.n,))
+        if self._sums is None:
+            self._sums = geometry.sum_rows(weights.copy(), weights * (rows.y - geometry.base))
+        belief = geometry.belief(*(each / noise for each in self._sums), has_variances=False)
+        if belief is None:
+            raise ArithmeticError("there is no posterior at these settings")
+        misfit = float(np.sum(weights * (rows.y - belief.mean) ** 2)) / noise
+        log_density = -0.5 * (float(np.sum(weights)) * (LOG_2PI + np.log(noise)) + misfit)
+        return EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
+
+    def likelihood_gradient(self, point, free):
+        """Derivatives in the free numbers of the likelihood."""
+        if point.fit is not None or not free.size:
+            return super().likelihood_gradient(point, free)
+        rows, noise = point.problem.sites.rows, point.settings.likelihood.noise_variance
+        weights = np.broadcast_to(rows.weight(), (rows.n,))
+        misfit = float(np.sum(weights * (rows.y - point.belief.mean) ** 2)) / noise
+        return np.array([0.5 * (misfit - float(np.sum(weights)) + point.belief.trace)])  # (2)
 
     def problem_at(self, settings):
         """The problem with these settings of terms."""
@@ -156,7 +194,7 @@ class MixedEvidence(LinearEvidence):
 
     def prior_gradient(self, point, vector):
         """Derivatives in the free numbers of terms: of the expected log prior, as sites are constants."""
-        layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
+        layout, belief, pattern = point.problem.layout, point.belief, point.geometry.pattern
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.split_entries(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
         parts, gradients = iter(vector.parts(vector.pack(point.settings))), []

@@ -13,6 +13,18 @@ from cavity.models.saved import SAVED_KINDS
 FILES = Path(__file__).resolve().parents[1] / "golden" / "files"
 
 
+SETTINGS_NO_LONGER_WRITTEN = {("mixed", "effects_prior"), ("streaming_gp", "waiting.count")}  # by kinds of files
+
+
+def flatten(settings, prefix=""):
+    """Yield settings by names that say where in others they are."""
+    for name, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 @pytest.mark.parametrize("path", sorted(FILES.glob("*/*.npz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_bit_of_an_old_file_comes_back(path):
     with np.load(path) as file:
@@ -22,7 +34,9 @@ def test_every_bit_of_an_old_file_comes_back(path):
     arrays, settings = cavity.load(path).to_arrays()
     for name, array in written.items():
         assert np.asarray(arrays[name]).tobytes() == array.tobytes(), name
-    assert json.loads(json.dumps(settings)).items() >= header["settings"].items()
+    now = dict(flatten(json.loads(json.dumps(settings))))
+    for name, value in flatten(header["settings"]):
+        assert (path.stem, name) in SETTINGS_NO_LONGER_WRITTEN or now[name] == value, name
 
 
 def test_there_is_a_file_of_each_kind_in_the_format_of_today():

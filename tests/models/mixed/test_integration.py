@@ -191,6 +191,17 @@ def test_evidences_of_two_kinds_are_not_compared(rare):
     assert table.columns["correction"][0] == rare.evidence_correction
 
 
+def test_formulas_of_a_glm():
+    herds = cavity.data.table("cbpp", as_frame=True)[0]
+    formula = "p(incidence, size) ~ period + (1 | herd)"
+    one = cavity.GLM(formula, integrate="grid").fit(herds)
+    other = cavity.MixedGLM(formula, integrate="grid").fit(herds)
+    assert one.log_evidence == other.log_evidence
+    assert one.integration.names == ("sd(intercept | herd)",)
+    with pytest.raises(ValueError, match="integrate has a meaning for formulas with groups or terms, got 'grid'"):
+        cavity.GLM("logit", integrate="grid").fit(np.ones((100, 1)), BINARY)
+
+
 BAD = [
     (dict(integrate="laplace"), "integrate must be"),
     (dict(integrate="grid", priors="avoid-zero"), "priors must be proper"),

@@ -93,6 +93,8 @@ class GLM(LinearSettings):
         log density is maximised then.
     graphs : dict, optional
         Matrices by names, for terms of a formula like ``precision(g, Q)``; see `MixedGLM`.
+    integrate : {False, "auto", "grid", "ccd", "mode"}, default False
+        Whether hyperparameters of the groups and terms of a formula are integrated, see `MixedGLM`.
 
     Raises
     ------
@@ -140,6 +142,7 @@ class GLM(LinearSettings):
             centre: FloatOrArray = None,
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
+            integrate: str | bool = False,
         ) -> None: ...
 
         @overload
@@ -155,6 +158,7 @@ class GLM(LinearSettings):
             centre: FloatOrArray = None,
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
+            integrate: str | bool = False,
         ) -> None: ...
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
@@ -360,6 +364,8 @@ def check_method(model, method, run, names, inputs):
     arrays.check_choice(method, "method", ("ep", "adf"))
     check_can_learn(model, names, method, run.schedule)
     match_priors(model.priors, inputs.observations.likelihood, [PRIOR_VARIANCE_TARGET])
+    if model.integrate is not False:
+        raise arrays.error_of("integrate", f"has a meaning for formulas with groups or terms, got {model.integrate!r}")
     if model.graphs is not None:
         raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):

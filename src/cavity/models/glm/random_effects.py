@@ -2,14 +2,9 @@
 
 from cavity.base import arrays
 
-MIXED_SETTINGS = (
-    "likelihood",
-    "prior_mean",
-    "prior_variance",
-    "centre",
-    "priors",
-    "graphs",
-)  # that mean the same in both models
+MIXED_SETTINGS = (  # that mean the same in both models
+    *("likelihood", "prior_mean", "prior_variance", "centre", "priors", "graphs", "integrate"),
+)
 
 
 def fit_mixed(model, X, columns, missing, options, method, learn, prior_groups):

@@ -54,6 +54,12 @@ def test_priors_are_those_of_the_library(run, tmp_path):
     assert f"{away.log_evidence:.6f} nats" in run("cbpp", "--formula", FORMULA, "--prior", "avoid-zero")[1]
 
 
+def test_integration_over_hyperparameters(run):
+    status, out, _ = run("cbpp", "--formula", FORMULA, "--integrate", "auto")
+    assert status == 0
+    assert "integrated over sd(intercept | herd) by" in out
+
+
 @pytest.mark.parametrize("text", ["sd", "sd=PC", "sd=PC(x)", "sd=Cauchy(1)", "sd=PC(-1)", "sd=PC(1, 2, 3)"])
 def test_bad_priors(run, text):
     status, out, errors = run("cbpp", "--formula", FORMULA, "--prior", text)

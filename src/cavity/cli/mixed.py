@@ -22,6 +22,7 @@ MODEL_OPTIONS = OptionGroup(
     Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP.format("logit")),
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     PRIOR_OPTION,
+    Option("--integrate", ("auto", "grid", "ccd", "mode"), "over standard deviations and other hyperparameters"),
 )
 COLUMN_OPTIONS = OptionGroup(
     "columns", *ROW_OPTIONS, EXPOSURE_OPTION, EVENT_OPTION, description="by name, or by number from 1"
@@ -39,6 +40,7 @@ def fit(options):
 
     table = input_tables.open_table(options)
     settings = {"prior_variance": options.prior_variance, "priors": read_priors(options)}
+    settings["integrate"] = options.integrate or False
     formula = add_event(options.formula, options.event)
     model = MixedGLM(formula, options.likelihood, **settings)
     rows = collect_rows(table, options)

@@ -24,6 +24,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
+from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GLM(LinearSettings):
+class GLM(ManyResponses, LinearSettings):
     """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
 
     Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,

@@ -13,7 +13,8 @@ by differences. In the log t of a factor on the prior variances v of some weight
 
 m~ and V~ those of the weights in units of the prior sd: the derivatives of the evidence of a Gaussian model whose
 observations are the sites. Steps are Newton's, with the curvature of the last step where that is about the one of (1)
-or (2), which leaves out that sites move with t. Responses leave the iteration one by one; what it cannot solve is left to a fit alone.
+or (2), which leaves out that sites move with t. Responses leave the iteration one by one; what it cannot solve is left
+to a fit alone.
 
 References
 ----------
@@ -49,6 +50,7 @@ class BatchState:
     free: np.ndarray  # (A, k): free numbers of the likelihood, then logs of factors on variances
     free_before: np.ndarray  # (A, k): before the last step
     slope: np.ndarray  # (A, k): there
+    curvature: np.ndarray  # (A, k): along the last step, or at constant sites
     step: np.ndarray  # (A,): the length of the last step
     change: np.ndarray  # (A,): of the belief in the last sweep
     damping: BatchDamping
@@ -150,7 +152,7 @@ class BatchSolver:
         tau, rho = self.sites.visit(encoded, self.features, self.base, scale)
         belief = find_beliefs(self.features, self.base, scale, tau, rho)
         damping = BatchDamping(self.run.damping, PARALLEL_PATIENCE, n_responses)
-        before = free, np.zeros(free.shape), np.ones(n_responses), np.full(n_responses, np.inf)
+        before = free, np.zeros(free.shape), np.zeros(free.shape), np.ones(n_responses), np.full(n_responses, np.inf)
         state = BatchState(number, self.base, scale, tau, rho, free, *before, damping, encoded, belief)
         return state.take(belief.proper)
 
@@ -163,7 +165,7 @@ class BatchSolver:
         tau = state.tau + share * (tau / fraction - state.tau)
         rho = state.rho + share * (rho / fraction - state.rho)
         new = replace(state, tau=tau, rho=rho)
-        slope, curvature = self._step(new, np.maximum(self.run.tol, CHANGE_PER_STEP * state.step), m, v, log_z)
+        slope = self._step(new, np.maximum(self.run.tol, CHANGE_PER_STEP * state.step), m, v, log_z)
         new.belief = find_beliefs(self.features, new.base, new.scale, tau, rho)
         new.change = new.belief.change_from(belief) / state.damping.step
         state.damping.adapt(new.change)
@@ -174,41 +176,45 @@ class BatchSolver:
         if done.any():
             values = evaluate_sites(log_z, belief.mean, belief.variance, m, v)[done] / fraction
             total = np.sum(values, axis=1) - belief.prior_gap()[done]
-            self._keep(state.take(done), sweep, total, curvature[done])
+            self._keep(replace(state, curvature=new.curvature).take(done), sweep, total)
         return new.take(is_possible & ~done)
 
     def _step(self, new, limit, m, v, log_z):
-        """Take steps in the free numbers where the last change is below a limit; return slopes, infinite elsewhere, and
-        curvatures.
-        """
-        slope, curvature = np.full(new.free.shape, np.inf), np.zeros(new.free.shape)
+        """Take steps in the free numbers where the last change is below a limit; return slopes, infinite elsewhere."""
+        slope = np.full(new.free.shape, np.inf)
         index = np.flatnonzero(new.change <= limit)
         if not (slope.size and index.size):
-            return slope, curvature
+            return slope
         part = new.take(index)
         derivatives = self._differentiate(part, m[index], v[index], log_z[index])
-        slope[index], curvature[index] = self.priors.add_to(part.free, *derivatives)
-        moved = self._climb(part, slope[index], curvature[index])
-        new.free, new.free_before, new.slope, new.step = (
-            array.copy() for array in (new.free, new.free_before, new.slope, new.step)
-        )
-        new.free[index], new.free_before[index], new.slope[index] = moved, part.free, slope[index]
-        new.step[index] = np.max(np.abs(moved - part.free), axis=1)
+        slope[index], at_constant_sites = self.priors.add_to(part.free, *derivatives)
+        moved, curvature = self._climb(part, slope[index], at_constant_sites)
+        changed = ("free", moved), ("free_before", part.free), ("slope", slope[index]), ("curvature", curvature)
+        for name, values in (*changed, ("step", np.max(np.abs(moved - part.free), axis=1))):
+            setattr(new, name, getattr(new, name).copy())
+            getattr(new, name)[index] = values
         new.encoded, new.scale = tuple(array.copy() for array in new.encoded), new.scale.copy()
-        for old, renewed in zip(new.encoded, self.sites.encode(part.number, moved[:, : self.n_parameters]), strict=True):
+        for old, renewed in zip(
+            new.encoded, self.sites.encode(part.number, moved[:, : self.n_parameters]), strict=True
+        ):
             old[index] = renewed
         new.scale[index] = self._scales(part.number, moved)
-        return slope, curvature
+        return slope
 
     def _climb(self, state, slope, curvature):
-        """Return the free numbers after a step uphill; those whose slope is at rest stay."""
+        """Return the free numbers after a step uphill, and the curvatures; those whose slope is at rest stay."""
+        moved = state.free - state.free_before
         with np.errstate(divide="ignore", invalid="ignore"):
-            secant = (slope - state.slope) / (state.free - state.free_before)
+            secant = (slope - state.slope) / moved
             ratio = secant / curvature
-            is_close = (curvature < 0) & (ratio > 1.0 / MAX_CURVATURE_RATIO) & (ratio < MAX_CURVATURE_RATIO)
-            newton = np.where(curvature < 0, -slope / np.where(is_close, secant, curvature), np.sign(slope))
+        is_close = (curvature < 0) & (ratio > 1.0 / MAX_CURVATURE_RATIO) & (ratio < MAX_CURVATURE_RATIO)
+        curvature = np.where(is_close, secant, curvature)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton = np.where(curvature < 0, -slope / curvature, np.sign(slope))
         step = np.where(self._is_at_rest(state, slope), 0.0, np.clip(newton, -MAX_NEWTON_STEP, MAX_NEWTON_STEP))
-        return np.clip(state.free + step, self.bounds[0][state.number], self.bounds[1][state.number])
+        free = np.clip(state.free + step, self.bounds[0][state.number], self.bounds[1][state.number])
+        is_rounding = (np.abs(moved) < SHORT_DIFFERENCE_STEP) & (state.curvature < 0)
+        return free, np.where(is_rounding, state.curvature, curvature)
 
     def _is_at_rest(self, state, slope):
         """Return which free numbers have no slope, or are at the end of their range, (A, k)."""
@@ -238,10 +244,10 @@ class BatchSolver:
             curvature[:, j] = np.sum(u * pulled, axis=1) + 0.5 * np.sum(part**2, axis=(1, 2)) - 0.5 * squares
         return slope, curvature
 
-    def _keep(self, state, sweep, log_evidence, curvature):
+    def _keep(self, state, sweep, log_evidence):
         """Put the outcome of responses that have come to rest into the solution."""
         solution, number = self.solution, state.number
         solution.solved[number], solution.n_iter[number] = True, sweep
         solution.u[number], solution.covariance[number] = state.belief.u, state.belief.covariance
         solution.log_evidence[number], solution.free[number] = log_evidence, state.free
-        solution.curvature[number] = curvature
+        solution.curvature[number] = state.curvature

@@ -168,9 +168,10 @@ class BatchSolver:
         slope = self._step(new, np.maximum(self.run.tol, CHANGE_PER_STEP * state.step), m, v, log_z)
         new.belief = find_beliefs(self.features, new.base, new.scale, tau, rho)
         new.change = new.belief.change_from(belief) / state.damping.step
+        moved, steps = np.any(new.free != state.free, axis=1), state.damping.step
         state.damping.adapt(new.change)
-        moved = np.any(new.free != state.free, axis=1)
-        new.change[moved] = state.damping.best[moved] = np.inf  # the sites do not know of the step
+        state.damping.step = np.where(moved, steps, state.damping.step)
+        new.change[moved] = state.damping.best[moved] = np.inf  # changes begin anew under other free numbers
         is_possible = proper.all(axis=1) & new.belief.proper & np.isfinite(tau + rho + log_z).all(axis=1)
         done = is_possible & (new.change <= self.run.tol) & np.all(self._is_at_rest(state, slope), axis=1)
         if done.any():

@@ -78,14 +78,14 @@ TEXTS_BY_NAME = {
         "log_density model n_inducing dispersion offset out random_state start title "
     ),
     4: "a priors sd term initial_means kernel max_iter n_components n_samples noise precision prior_mean return_std",
-    5: "scale **options columns covariance missing name names power schedule",
-    6: "alpha intercept likelihood q rng shape",
+    5: "scale **options columns covariance missing name power schedule",
+    6: "names alpha intercept likelihood q rng shape",
     7: "weights learn tol",
     8: "posterior prior_variance",
     10: "mean x",
     11: "noise_variance",
     12: "variance",
-    35: "X",
+    36: "X",
     41: "y",
 }
 TEXTS_BY_NAME = {name: number for number, names in TEXTS_BY_NAME.items() for name in names.split()}
@@ -124,7 +124,7 @@ def test_attributes_of_posteriors_are_their_fields():
     classes = [value for name, value in vars(mean_field).items() if name == "MeanFieldPosterior"]
     classes += [getattr(cavity, name) for name in cavity.__all__ if name.endswith("Posterior")]
     sections = {cls.__name__: NumpyDocString(inspect.getdoc(cls))["Attributes"] for cls in classes if is_dataclass(cls)}
-    assert len(sections) == 10
+    assert len(sections) == 11
     for cls in filter(is_dataclass, classes):
         names = [field.name for field in fields(cls) if not field.name.startswith("_")]
         assert sorted(entry.name for entry in sections[cls.__name__]) == sorted(names)

@@ -24,6 +24,7 @@ _NAMES_BY_MODULE = {
     "models.gp.posterior": ("GaussianProcessPosterior",),
     "models.hyperparameters": ("Hyperparameters",),
     "models.leave_one_out": ("LeaveOneOut",),
+    "models.many.posterior": ("ManyPosterior",),
     "models.mixed.model": ("MixedGLM",),
     "models.mixed.posterior": ("MixedGLMPosterior",),
     "models.mixed.terms": ("RandomEffects",),
@@ -83,6 +84,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
     from cavity.models.hyperparameters import Hyperparameters as Hyperparameters
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
+    from cavity.models.many.posterior import ManyPosterior as ManyPosterior
     from cavity.models.mixed.model import MixedGLM as MixedGLM
     from cavity.models.mixed.posterior import MixedGLMPosterior as MixedGLMPosterior
     from cavity.models.mixed.terms import RandomEffects as RandomEffects

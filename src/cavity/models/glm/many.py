@@ -1,4 +1,4 @@
-"""Many responses of one GLM: what depends on the design, fits alone, and single posteriors."""
+"""Many responses of one GLM: what depends on the design, and fits alone."""
 
 from dataclasses import replace
 
@@ -8,25 +8,19 @@ from cavity.base import arrays
 from cavity.base.errors import name_arguments
 from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import Rows
-from cavity.ep.weights import WeightRoot
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters, list_open_parameters
 from cavity.models.formula.notation import has_random_effects
-from cavity.models.glm.posterior import GLMPosterior
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solve
-from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.defaults import ColumnScales, choose_prior, has_added_intercept, resolve_defaults
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.prior import Prior
 from cavity.models.many.inputs import ManyInputs, with_formula
-from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.models.many.problem import LoneFit, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
 from cavity.priors.densities import LogNormal
 from cavity.sources.features import find_constant_columns, open_features
-
-NO_ERRORS_NOTE = "no standard errors of fits of many responses"
 
 
 def fit_many(model, X, Y, names, columns, share, options):
@@ -89,39 +83,3 @@ def _describe_lone(solution, names):
         status=fit.outcome(solution.searched)["status"],
         free=FreeParameters(likelihood, names).pack(likelihood),
     )
-
-
-def make_lone_posterior(many, number):
-    """Return the `GLMPosterior` of a response."""
-    from cavity.models.glm.model import model_from_settings  # imports this module
-
-    names, values = many.parameter_names, tuple(map(float, many.parameters[number]))
-    likelihood = replace(many.likelihood, **dict(zip(names, values, strict=True)))
-    covariance, sd = many.covariance(number), many.prior_sd[number]
-    root = np.diag(sd) if many.prior_root is None else many.prior_root * sd
-    scaling = {"centre": many.centre, "spread": many.spread, "intercept": many.intercept}
-    variance = sd**2 if many.prior_root is None else root @ root.T
-    settings = {"approximation": "full", "prior_mean": many.prior_mean[number], "prior_variance": variance}
-    labels = ("columns", "roles", "has_offset", "coding", "n_samples")
-    return GLMPosterior(
-        model=model_from_settings(likelihood=likelihood, **settings, **scaling),
-        mean=many.mean[number].copy(),
-        variance=np.diag(covariance).copy(),
-        log_evidence=float(many.log_evidence[number]),
-        converged=bool(many.converged[number]),
-        n_iter=int(many.n_iter[number]),
-        status=str(many.status[number]),
-        residual=np.nan,
-        method="ep",
-        trace={},
-        classes=None,
-        hyperparameters=Hyperparameters(names, values, (None,) * len(names), NO_ERRORS_NOTE) if names else None,
-        dropped=None,
-        _covariance=WeightRoot(arrays.cholesky(covariance, "covariance")),
-        **dict.fromkeys(("_loo", "_tau", "_rho")),
-        **{name: getattr(many, name) for name in labels},
-        **scaling,
-    )
-
-
-LONE_POSTERIOR_MAKERS["glm"] = make_lone_posterior

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
@@ -24,6 +25,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
+from cavity.models.glm.lone_posteriors import make_lone_posterior
 from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
@@ -36,6 +38,7 @@ from cavity.models.linear.evidence_search import check_can_learn, check_groups, 
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
+from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
 
@@ -382,3 +385,6 @@ def check_method(model, method, run, names, inputs):
 def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; centre, spread and intercept are the posterior's."""
     return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))
+
+
+LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings)

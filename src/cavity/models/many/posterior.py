@@ -28,7 +28,7 @@ from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 
-LONE_POSTERIOR_MAKERS: dict[str, Any] = {}  # by `model_kind`: functions of (posteriors, number), of the families
+LONE_POSTERIOR_MAKERS: dict[str, Any] = {}  # by `model_kind`: functions (posteriors, number) of the families
 
 
 def find_false_sign_rates(mean, sd):
@@ -191,7 +191,7 @@ class ManyPosterior(Posterior):
         >>> posteriors = cavity.GLM("poisson", intercept=True).fit_many(dose[:, None], Y, names=["a", "b"])
         >>> table = posteriors.table("x1")
         >>> table.columns["lfsr"].round(3).tolist(), table.columns["log Bayes factor"].round(1).tolist()
-        ([0.43, 0.0], [-2.7, 37.4])
+        ([0.424, 0.0], [-3.3, 19.0])
         """
         mean, sd, prior_mean, prior_sd = self._combine(combination)
         rates = find_false_sign_rates(mean, sd)
@@ -265,11 +265,11 @@ class ManyPosterior(Posterior):
         Parameters
         ----------
         X : array_like (n, D), data frame, path or Source
-            Rows, as `GLMPosterior.predict` takes them.
+            Rows, as in the fit.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to. Its log is added to the offset.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
         Returns
         -------

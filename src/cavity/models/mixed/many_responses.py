@@ -50,11 +50,11 @@ class ManyMixedResponses:
         names : sequence of str, optional
             Names of the responses; by default those of the columns of Y, or y1, y2, ...
         offset : array_like (N,) or (N, G), or str, optional
-            Known part of f, by row or by row and response.
+            Known part of f.
         exposure : array_like (N,) or (N, G), or str, optional
-            For counts: what their mean is proportional to, as size factors. Its log is added to the offset.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies.
+            A row of weight w counts as w copies; 0 leaves it out.
         share : str or tuple of str, optional
             What is shrunk across responses: "dispersion", or other parameters of the likelihood that are learnt, get a
             log-normal prior, named coefficients a factor on their prior standard deviations, found from all responses.
@@ -63,14 +63,15 @@ class ManyMixedResponses:
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         max_iter : int, default 200
-            Most sweeps of a response.
+            Most sweeps.
         tol : float, default 1e-8
-            Stopping rule of `fit`, of each response.
+            Stopping rule, see `cavity.GLM.fit`.
         n_threads : int, optional
-            Threads; the result has the same bits for any number, and for any other responses in Y unless something is
-            shared. -1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each block of responses; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
+            is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -97,7 +98,8 @@ class ManyMixedResponses:
         -----
         Terms have one column each, as ``(1 | donor)`` and ``(0 + x | donor)`` have; levels of all terms are columns of
         a dense design, so that time grows with the cube of their number. Variances that are not given are learnt by
-        response, as parameters of the likelihood are, closer to their maxima than `fit` does.
+        response, as parameters of the likelihood are, closer to their maxima than `fit` does. A pass is a block of
+        responses.
 
         Examples
         --------

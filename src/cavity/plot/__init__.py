@@ -11,6 +11,7 @@ from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
+from cavity.plot.volcano import VolcanoDisplay
 
 __all__ = [
     "CalibrationDisplay",
@@ -31,6 +32,7 @@ __all__ = [
     "RootogramDisplay",
     "SelectionDisplay",
     "TraceDisplay",
+    "VolcanoDisplay",
 ]
 
 

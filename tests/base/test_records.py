@@ -99,7 +99,7 @@ POSTERIORS = {
         intercept=False, prior_variance=[1.0, 2.0], noise_variance=1.0
     ).fit(X, Y),
     "logistic_regression": lambda: cavity.LogisticRegression(intercept=False).fit(X, LABELS),
-    "many": lambda: GLM("gaussian", intercept=True, standardize=True).fit_many(X, np.column_stack([Y, Y[::-1]])),
+    "many": lambda: cavity.GLM("gaussian", intercept=True, standardize=True).fit_many(X, np.column_stack([Y, Y[::-1]])),
     "many, mixed": lambda: cavity.MixedGLM("g", "probit", **MIXED | {"effect_covariances": None}).fit_many(
         X, np.column_stack([LABELS, LABELS[::-1]]), groups={"g": EFFECTS_OF["g"]}
     ),

@@ -19,6 +19,7 @@ F = RNG.normal(1.0, 0.7, size=G) + X @ RNG.normal(0.0, 0.6, size=(2, G))
 COUNTS = RNG.poisson(np.exp(F) * RNG.gamma(3.0, 1 / 3.0, size=(N, G))).astype(float)
 WEIGHTS = RNG.integers(1, 4, N) / 2.0
 DONORS = np.arange(N) % 8
+MIXED_COUNTS = RNG.poisson(np.exp(F + RNG.normal(0.0, 0.8, size=(8, G))[DONORS]) * RNG.gamma(3.0, 1 / 3.0, size=(N, G)))
 RESPONSES = {
     "poisson": ("poisson", COUNTS),
     "negative binomial": (likelihoods.NegativeBinomial(3.0), COUNTS),
@@ -59,14 +60,13 @@ def test_each_response_is_its_fit_alone(name):
 
 def test_what_batches_leave_is_fitted_alone(monkeypatch):
     """Outliers under StudentT give negative precisions; without batches every response is fitted alone."""
-    likelihood, Y = RESPONSES["student"]
-    Y = Y.copy()
-    Y[:4] += 30.0
-    model = cavity.GLM(likelihood, intercept=True)
+    Y = F[:, ::5] + 0.5 * RNG.normal(size=(N, 5))
+    Y[:2, 3:] += 8.0
+    model = cavity.GLM(likelihoods.StudentT(4.0, 0.3), intercept=True)
     many = model.fit_many(X, Y, tol=1e-11)
     monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
     alone = model.fit_many(X, Y, tol=1e-11)
-    for number in range(0, G, 10):
+    for number in range(0, 5, 2):
         assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-11), AT_REST)
     np.testing.assert_allclose(alone.mean, many.mean, rtol=EARLY)
     np.testing.assert_allclose(alone.prior_sd, many.prior_sd, rtol=SUMS)
@@ -112,12 +112,12 @@ def test_mixed_models_are_their_fits_alone():
     )
     learnt = cavity.MixedGLM("donor", "negative-binomial", intercept=True)
     groups = {"groups": {"donor": DONORS}}
-    many, free = given.fit_many(X, COUNTS, **groups, tol=1e-12), learnt.fit_many(X, COUNTS, **groups)
+    many, free = given.fit_many(X, MIXED_COUNTS, **groups, tol=1e-12), learnt.fit_many(X, MIXED_COUNTS, **groups)
     assert free.parameter_names == ("dispersion", "sd(intercept | donor)")
     assert free.converged.all()
     for number in range(0, G, 10):
-        assert_alike(many, number, given.fit(X, COUNTS[:, number], **groups, tol=1e-12), AT_REST)
-        alone = learnt.fit(X, COUNTS[:, number], **groups)
+        assert_alike(many, number, given.fit(X, MIXED_COUNTS[:, number], **groups, tol=1e-12), AT_REST)
+        alone = learnt.fit(X, MIXED_COUNTS[:, number], **groups)
         assert free.log_evidence[number] >= alone.log_evidence - PRINTED
         assert_alike(free, number, alone, EXPANSION)
     with pytest.raises(ValueError, match="no single posterior in a fit of many by 'mixed'"):
@@ -243,7 +243,7 @@ def test_responses_that_cannot_be_fitted_stop_nothing():
     assert "not negative; got -1.0 in row 3" in many.status[1]
     assert many.status[2].startswith("y has zeros only")
     assert "got 0.5 in row 0" in many.status[4]
-    assert "row 5" in many.status[6]
+    assert many.status[6] == "y must be finite, got y[5] = nan"
     assert np.isnan(many.mean[[1, 4, 6]]).all()
     np.testing.assert_array_equal(many.mean[2], many.prior_mean[2])
     np.testing.assert_allclose(np.diagonal(many.covariance(2)), many.prior_sd[2] ** 2, rtol=ROUNDING)

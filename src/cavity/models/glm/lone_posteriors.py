@@ -15,7 +15,7 @@ NO_ERRORS_NOTE = "no standard errors of fits of many responses"
 def make_lone_posterior(make_model, many, number):
     """Return the `GLMPosterior` of a response; make_model(**settings) is the model of a posterior."""
     names, values = many.parameter_names, tuple(map(float, many.parameters[number]))
-    likelihood = replace(many.likelihood, **dict(zip(names, values, strict=True)))
+    likelihood = replace(many.likelihood, **dict(zip(names, values, strict=True))) if names else many.likelihood
     covariance, sd = many.covariance(number), many.prior_sd[number]
     root = np.diag(sd) if many.prior_root is None else many.prior_root * sd
     scaling = {"centre": many.centre, "spread": many.spread, "intercept": many.intercept}

@@ -110,7 +110,7 @@ class BatchSolver:
         Of B responses.
     base, scale : ndarray (B, N), (B, M)
         Prior means of f, and prior sds of the whitened weights where the logs of the factors are 0.
-    groups : list of ndarray
+    groups : list of slice
         The columns of each factor on prior variances that is learnt.
     priors : LogNormalPriors
         Of the free numbers.
@@ -238,10 +238,10 @@ class BatchSolver:
             curvature[:, j] = (ends[1] - 2.0 * total + ends[0]) / SHORT_DIFFERENCE_STEP**2
         covariance = state.belief.covariance if self.groups else None
         for j, group in enumerate(self.groups, self.n_parameters):
-            u, part = state.belief.u[:, group], covariance[:, group[:, None], group]
-            squares = np.sum(u * u, axis=1) + np.trace(part, axis1=1, axis2=2)
+            u, part = (np.ascontiguousarray(a) for a in (state.belief.u[:, group], covariance[:, group, group]))
+            squares = np.sum(u * u, axis=1) + np.sum(np.diagonal(part, axis1=1, axis2=2), axis=1)
             pulled = np.matmul(part, u[:, :, None])[:, :, 0]
-            slope[:, j] = 0.5 * (squares - len(group))
+            slope[:, j] = 0.5 * (squares - u.shape[1])
             curvature[:, j] = np.sum(u * pulled, axis=1) + 0.5 * np.sum(part**2, axis=(1, 2)) - 0.5 * squares
         return slope, curvature
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.likelihoods.parameters import FreeParameters
 from cavity.models.many.batch import BatchSolver, LogNormalPriors
 from cavity.models.many.site_batch import SiteBatch
@@ -94,6 +94,7 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
         fits.put(slice(*span), part)
         if job.report(done, rows=span[1] - span[0], left=len(spans) - done):
             break
+    fits.status[(fits.status == "") | (job.stopped & (fits.status == LEFT_STATUS))] = STOPPED_STATUS
     for number in np.flatnonzero(fits.status == LEFT_STATUS):
         _fit_alone(problem, responses, offsets, scale_factors, priors, fits, int(number))
     return fits

@@ -34,7 +34,7 @@ class ManyProblem:
         choose_prior(rows) returns mean and variance of the prior for other y.
     effects : ndarray (N, L)
         Columns of random effects, behind those of X.
-    groups : list of ndarray
+    groups : list of slice
         Columns of [X, effects] by random effects whose variance is learnt.
     effect_scale : ndarray (L,)
         Prior standard deviations of random effects that are given; 1 for those that are learnt.

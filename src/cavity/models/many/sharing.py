@@ -68,10 +68,11 @@ class SharedPriors:
             raise arrays.error_of("share", message)
         for j in self.parameters:
             before, weight = self.sd[j], 1.0 / self.sd[j] ** 2
+            change = change if np.isfinite(before) else np.inf
             free, information = fits.free[good, j], -fits.curvature[good, j] - weight
             pulled = (information + weight) * free - weight * self.centre[j]
             centre, self.sd[j] = fit_normal(pulled, information, True)
-            change = max(change, abs(centre - self.centre[j]) / self.sd[j], abs(np.log(self.sd[j] / before)))
+            change = max(change, abs(centre - self.centre[j]) / self.sd[j], abs(np.log(self.sd[j]) - np.log(before)))
             self.centre[j] = centre
         for j in self.weights:
             diagonal, before = j * (j + 3) // 2, self.factors[j]

@@ -76,7 +76,7 @@ def make_problem(model, fixed, rows, resolved, terms, given, run):
 
     effects = [term.Z * (term.codes[:, None] == np.arange(len(term.levels))) for term in terms]
     starts = np.cumsum([d, *(part.shape[1] for part in effects)])
-    groups = [np.arange(*span) for span, value in zip(pairwise(starts), given, strict=True) if value is None]
+    groups = [slice(*map(int, span)) for span, value in zip(pairwise(starts), given, strict=True) if value is None]
     sds = [1.0 if value is None else float(np.sqrt(value[0, 0])) for value in given]
     prior = Prior.of(resolved.model.prior_mean, resolved.model.prior_variance, d)
     scale = np.repeat(sds, np.diff(starts))

@@ -60,14 +60,15 @@ def test_each_response_is_its_fit_alone(name):
 
 def test_what_batches_leave_is_fitted_alone(monkeypatch):
     """Outliers under StudentT give negative precisions; without batches every response is fitted alone."""
-    Y = F[:, ::5] + 0.5 * RNG.normal(size=(N, 5))
-    Y[:2, 3:] += 8.0
+    Y = F[:, :3] + 0.5 * RNG.normal(size=(N, 3))
+    Y[0, 2] += 4.0
     model = cavity.GLM(likelihoods.StudentT(4.0, 0.3), intercept=True)
-    many = model.fit_many(X, Y, tol=1e-11)
+    many = model.fit_many(X, Y, tol=1e-10)
+    assert many.converged.all()
     monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
-    alone = model.fit_many(X, Y, tol=1e-11)
-    for number in range(0, 5, 2):
-        assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-11), AT_REST)
+    alone = model.fit_many(X, Y, tol=1e-10)
+    for number in range(3):
+        assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-10), EARLY)
     np.testing.assert_allclose(alone.mean, many.mean, rtol=EARLY)
     np.testing.assert_allclose(alone.prior_sd, many.prior_sd, rtol=SUMS)
 

@@ -249,9 +249,8 @@ class ManyPosterior(Posterior):
         """
         number = self._number(response)
         if np.isnan(self.mean[number]).any():
-            raise arrays.error_of(
-                "response", f"must have a posterior, got {self.names[number]!r}: {self.status[number]}"
-            )
+            message = f"must have a posterior, got {str(self.names[number])!r}: {self.status[number]}"
+            raise arrays.error_of("response", message)
         make = LONE_POSTERIOR_MAKERS.get(self.model_kind)
         if make is None:
             raise arrays.error_of("response", f"has no single posterior in a fit of many by {self.model_kind!r}")

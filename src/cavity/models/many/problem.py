@@ -12,7 +12,7 @@ from cavity.likelihoods.parameters import PARAMETER_DOMAINS, list_open_parameter
 from cavity.models.defaults import follows_units, is_real
 from cavity.models.linear.prior import Prior
 
-MAX_BATCH_RESPONSES = 128  # worked on together: calls of NumPy cost a tenth of the work then, and arrays stay in cache
+MAX_BATCH_RESPONSES = 256  # worked on together: calls of NumPy cost a tenth of the work then, and arrays stay in cache
 MAX_BATCH_NUMBERS = 1 << 20  # of one array of a batch: 8 MB
 SCALAR_DOMAINS = {*PARAMETER_DOMAINS} - {"increasing"}
 MAX_BATCH_COLUMNS = 256  # of the design: above, a fit alone is as fast

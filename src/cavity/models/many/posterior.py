@@ -23,6 +23,7 @@ from cavity.base.public_objects import ArrayLike, BoolArray, Data, FloatArray, I
 from cavity.base.records import Array, Nullable, declare, one_of
 from cavity.base.results import Posterior, declare_common, format_table, list_name_rows, shorten_repr
 from cavity.base.summary import PROBABILITY_FORMAT, Table, interval_names, make_gaussian_marginals
+from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.contrasts import list_combinations, name_combination, parse_combination
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
@@ -43,6 +44,27 @@ def find_s_values(rates):
     order = known[np.argsort(rates[known], kind="stable")]
     out[order] = np.cumsum(rates[order]) / np.arange(1, len(order) + 1)
     return out
+
+
+def _fits(stored, settings, sizes):
+    """Whether arrays and settings fit each other, as a rule of the record."""
+    m = sizes["M"]
+    n_weights = m - len(settings.get("effect_names", ()))
+    if sizes["T"] != m * (m + 1) // 2:
+        return f"array 'covariance' must have triangles of {m} rows, {m * (m + 1) // 2} columns, got {sizes['T']}"
+    if n_weights < 1 or sizes.get("D", n_weights) != n_weights:
+        return f"setting 'effect_names' must leave as many of {m} columns as 'prior_root' has, or at least one"
+    n_columns = n_weights - settings.get("intercept", False)
+    if sizes.get("C", n_columns) != n_columns:
+        return f"there must be {n_columns} columns, as there are {n_weights} weights, got {sizes['C']}"
+    for name, axis in (("parameter_names", "h"), ("shared_names", "s")):
+        if len(settings.get(name, ())) != sizes.get(axis, 0):
+            return f"setting {name!r} must be as many as there are values, {sizes.get(axis, 0)}"
+    learnt, known = settings["parameter_names"], list_open_parameters(settings["likelihood"])
+    if tuple(learnt[: len(known)]) != known or (settings["model_kind"] == "glm" and len(learnt) > len(known)):
+        return f"setting 'parameter_names' must be those that are open in the likelihood, {', '.join(known) or 'none'}"
+    infinite = next((name for name, array in stored.items() if array.dtype.kind == "f" and np.isinf(array).any()), None)
+    return None if infinite is None else f"array {infinite!r} must not be infinite"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -81,6 +103,7 @@ class ManyPosterior(Posterior):
     _covariance: FloatArray = declare(Array("G T", "any"), name="covariance")
 
     kind: ClassVar[str] = "many"
+    record: ClassVar[Any] = records.Record(rules=(_fits, records.together("centre", "spread")))
 
     def __repr__(self) -> str:
         done, learnt = int(np.sum(self.converged)), join_names(self.parameter_names)

@@ -63,7 +63,7 @@ ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "s
 # fall. All others have the same text wherever there is an entry.
 TEXTS_BY_NAME = {
     2: (
-        "order levels table graphs "
+        "order levels table graphs combination "
         "*column *names K_aa K_ab K_fb K_ff_diagonal approximation ax batch_size bounds centre class_weight "
         "classes clutter_variance clutter_weight copy_X_train covariance_prior covariance_type damping data "
         "degrees_of_freedom_prior effects eval_gradient factor fixed forgetting gamma1 gamma2 "
@@ -81,7 +81,8 @@ TEXTS_BY_NAME = {
     5: "scale **options columns covariance missing name power schedule",
     6: "names alpha intercept likelihood q rng shape",
     7: "weights learn tol",
-    8: "posterior prior_variance",
+    8: "prior_variance",
+    9: "posterior",
     10: "mean x",
     11: "noise_variance",
     12: "variance",

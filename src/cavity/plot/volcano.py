@@ -28,7 +28,7 @@ class VolcanoDisplay(Display):
         Local false sign rates.
     s_value : ndarray (G,)
         S-values, by which responses are called.
-    most : float
+    max_s_value : float
         The largest s-value of responses that are called.
     label : str
         What the effect is called.
@@ -49,20 +49,26 @@ class VolcanoDisplay(Display):
     >>> Y = rng.poisson(np.exp(1.0 + np.outer(dose, [0.0, 1.0, -1.0])))
     >>> posterior = cavity.GLM("~ dose", "poisson").fit_many({"dose": dose}, Y)
     >>> display = VolcanoDisplay.from_posterior(posterior, "dose")
-    >>> int((display.s_value < display.most).sum())
+    >>> int((display.s_value < display.max_s_value).sum())
     2
     """
 
     mean: FloatArray
     rate: FloatArray
     s_value: FloatArray
-    most: float
+    max_s_value: float
     label: str
     names: tuple[str, ...]
 
     @classmethod
     def from_posterior(
-        cls, posterior: Any, combination: Any = None, *, most: float = 0.05, ax: Any = None, title: str | None = None
+        cls,
+        posterior: Any,
+        combination: Any = None,
+        *,
+        max_s_value: float = 0.05,
+        ax: Any = None,
+        title: str | None = None,
     ) -> VolcanoDisplay:
         """Draw an effect in all responses.
 
@@ -72,7 +78,7 @@ class VolcanoDisplay(Display):
             A fit of many responses.
         combination : str or dict, optional
             The effect, as `ManyPosterior.table` takes it; by default the last coefficient.
-        most : float, default 0.05
+        max_s_value : float, default 0.05
             Responses with s-values up to here are called: that share of their signs is expected to be wrong.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
@@ -91,22 +97,22 @@ class VolcanoDisplay(Display):
         """
         if not hasattr(posterior, "coefficient_names") or not hasattr(posterior, "table"):
             raise posterior_error(posterior, "a ManyPosterior")
-        most = arrays.check_number(most, "most", low=0, high=1)
+        max_s_value = arrays.check_number(max_s_value, "max_s_value", low=0, high=1)
         combination = posterior.coefficient_names[-1] if combination is None else combination
         table = posterior.table(combination)
         return cls(
             mean=table.columns["mean"],
             rate=table.columns["lfsr"],
             s_value=table.columns["s-value"],
-            most=most,
+            max_s_value=max_s_value,
             label=name_combination(list_combinations(combination)[0]),
             names=table.names,
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         height = -np.log10(np.maximum(self.rate, MIN_RATE_DRAWN))
-        called = self.s_value <= self.most
-        words = f"s-value up to {self.most:g}", "others"
+        called = self.s_value <= self.max_s_value
+        words = f"s-value up to {self.max_s_value:g}", "others"
         for some, color, name in ((~called, SIGNAL_COLOR, words[1]), (called, CLUTTER_COLOR, words[0])):
             some = some & np.isfinite(self.mean)
             look = dict(ms=4, alpha=0.6, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")

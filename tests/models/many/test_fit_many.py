@@ -194,6 +194,19 @@ def test_responses_come_from_many_places(tmp_path):
         np.testing.assert_allclose(ours, theirs, rtol=SOLVES)
 
 
+@pytest.mark.parametrize("kind", ["power", "damping", "no weight", "row of zeros", "dask"])
+def test_options_and_rows_are_those_of_a_fit(kind):
+    rows, options = X, {"power": 0.5} if kind == "power" else {"damping": 0.6} if kind == "damping" else {}
+    if kind == "no weight":
+        options = {"sample_weight": np.where(np.arange(N) < 3, 0.0, WEIGHTS)}
+    if kind == "row of zeros":
+        rows = np.where(np.arange(N)[:, None] == 5, 0.0, X)
+    Y = COUNTS if kind != "dask" else pytest.importorskip("dask.array").from_array(COUNTS, chunks=(10, 4))
+    model = cavity.GLM("poisson", intercept=kind != "row of zeros")
+    many = model.fit_many(rows, Y, tol=1e-11, **options)
+    assert_alike(many, 4, model.fit(rows, COUNTS[:, 4], tol=1e-11, **options), AT_REST)
+
+
 def test_exposures_may_differ_by_response():
     exposure = RNG.uniform(0.5, 2.0, size=(N, G))
     model = cavity.GLM("poisson", intercept=True)

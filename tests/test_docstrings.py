@@ -64,12 +64,12 @@ ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "s
 TEXTS_BY_NAME = {
     2: (
         "*column *names approximation ax batch_size bounds centre class_weight classes clutter_variance "
-        "clutter_weight copy_X_train correction_error covariance_prior covariance_type damping data "
-        "degrees_of_freedom_prior draws effect eval_gradient factor fixed forgetting gamma1 gamma2 graphs "
-        "inducing init integrate inverse_scale jitter k K_aa K_ab K_fb K_ff_diagonal label levels "
+        "clutter_weight combination copy_X_train correction_error covariance_prior covariance_type damping "
+        "data degrees_of_freedom_prior draws effect eval_gradient factor fixed forgetting gamma1 gamma2 "
+        "graphs inducing init integrate inverse_scale jitter k K_aa K_ab K_fb K_ff_diagonal label levels "
         "mean_precision_prior mean_prior n n_bins n_init n_threads normalize_y old_covariance old_mean "
-        "old_prior order other parts path reg_covar rho1 rho2 row rows sample_weight size skewness stop table "
-        "target tau tau1 tau2 theta tolerance value values variables vector verbose warm_start "
+        "old_prior order other parts path reg_covar rho1 rho2 row rows sample_weight share size skewness stop "
+        "table target tau tau1 tau2 theta tolerance value values variables vector verbose warm_start "
         "weight_concentration_prior"
     ),
     3: (
@@ -82,14 +82,14 @@ TEXTS_BY_NAME = {
         "priors return_std sd term"
     ),
     5: "**options covariance missing power scale schedule",
-    6: "alpha columns intercept likelihood name names q rng shape",
-    7: "learn tol",
+    6: "alpha columns intercept likelihood name q rng shape",
+    7: "learn names tol",
     8: "prior_variance",
-    9: "posterior weights",
-    10: "mean",
+    9: "weights",
+    10: "mean posterior",
     11: "noise_variance x",
     12: "variance",
-    36: "X",
+    37: "X",
     41: "y",
 }
 TEXTS_BY_NAME = {name: number for number, names in TEXTS_BY_NAME.items() for name in names.split()}

@@ -27,6 +27,7 @@ _NAMES_BY_MODULE = {
     "models.marginal": ("Marginal",),
     "models.mixed.approximation_check": ("ApproximationCheck",),
     "models.mixed.integration": ("Integration",),
+    "models.many.posterior": ("ManyPosterior",),
     "models.mixed.model": ("MixedGLM",),
     "models.mixed.posterior": ("MixedGLMPosterior",),
     "models.mixed.terms": ("RandomEffects",),
@@ -86,6 +87,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
     from cavity.models.hyperparameters import Hyperparameters as Hyperparameters
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
+    from cavity.models.many.posterior import ManyPosterior as ManyPosterior
     from cavity.models.marginal import Marginal as Marginal
     from cavity.models.mixed.approximation_check import ApproximationCheck as ApproximationCheck
     from cavity.models.mixed.integration import Integration as Integration

@@ -47,6 +47,7 @@ POSTERIORS = {
     "glm": lambda: cavity.GLM("logit", intercept=True).fit(X, LABELS),
     "linear_regression": lambda: cavity.LinearRegression(ard=True).fit(X, Y),
     "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),
+    "many": lambda: cavity.GLM("logit", intercept=True).fit_many(X, np.column_stack([LABELS, 1.0 - LABELS])),
     "mean_field": lambda: cavity.mean_field.fit(Normal(), max_iter=2),
     "mixed": mixed,
     "streaming_gp": lambda: cavity.StreamingGP("rbf", "probit", n_inducing=4).fit(X, LABELS, learn=False),

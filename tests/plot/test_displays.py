@@ -78,6 +78,7 @@ CASES = {  # a posterior, the rows that are drawn with it, and the number of pan
     "clutter batch": (lambda: cavity.Clutter().fit(X.reshape(3, 20, 2)), (), 1),
     "factorized": (factorized, (), 1),
     "mean field": (mean_field, (), 1),
+    "many": (lambda: cavity.GLM("poisson", intercept=True).fit_many(X, np.column_stack([COUNTS, COUNTS[::-1]])), (), 1),
 }
 
 

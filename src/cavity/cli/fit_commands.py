@@ -153,4 +153,4 @@ def fit_and_deliver(fit, options):
     summary = {"command": "fit", "model": options.model, "data": options.data, "seconds": seconds, **files}
     # printed last: the files are written also where the pipe is closed
     print_result(options, lines, lambda: summary | describe(posterior))
-    return 0 if posterior.converged else 1
+    return 0 if np.all(posterior.converged) else 1

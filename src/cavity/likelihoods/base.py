@@ -367,6 +367,14 @@ class _Compiled(Likelihood):
         """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""
         return y, SHARED_ZERO
 
+    def _encode_responses(self, y, free, vectors):
+        """Return kernel parameters (A, 6), numbers (A, N) and extra numbers (A, N) or (A, 1) of several responses."""
+        encoded = []
+        for numbers, vector in zip(y, vectors, strict=True):
+            likelihood = free.unpack(vector, self)
+            encoded.append((kernel_settings(likelihood)[1], *encode_observations(likelihood, numbers)))
+        return tuple(np.array(part) for part in zip(*encoded, strict=True))
+
     def _tilted(self, y, mean, variance):
         out = tuple(np.empty(mean.size) for _ in range(3))
         site_kernel.evaluate(
@@ -407,6 +415,28 @@ def kernel_settings(likelihood):
 def encode_observations(likelihood, y):
     """Return the numbers that kernels read of checked observations: (N,), and (N,) or (1,)."""
     return likelihood._encode(y)
+
+
+def encode_responses(likelihood, y, free, vectors):
+    """Return what kernels read of responses that differ in parameters of their likelihood.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        With a kernel, and a number for each parameter.
+    y : ndarray (A, N)
+        Checked observations.
+    free : FreeParameters
+        Those that differ.
+    vectors : ndarray (A, k)
+        Their free numbers.
+
+    Returns
+    -------
+    parameters, numbers, extra : ndarray
+        (A, 6), (A, N), and (A, N) or (A, 1).
+    """
+    return likelihood._encode_responses(y, free, vectors)
 
 
 def evaluate_tilted(likelihood, y, mean, variance):

@@ -147,15 +147,23 @@ class NegativeBinomial(_Count):
     def _parameters(self):
         return self.dispersion, np.log(self.dispersion)
 
-    def _constant(self, y):
+    def _constant(self, y, dispersion=None):
         """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
-        r, some = self.dispersion, np.where(y > 0, y, 1.0)
+        r, some = self.dispersion if dispersion is None else dispersion, np.where(y > 0, y, 1.0)
         n = r + some
         remainder = binet(n) - binet(r) - binet(some)
         return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
 
     def _encode(self, y):
         return y, _tabulate(self._constant, y)
+
+    def _encode_responses(self, y, free, vectors):
+        if not free.names:
+            return _Count._encode_responses(self, y, free, vectors)
+        parameters = np.zeros((len(y), 6))
+        parameters[:, 0] = np.exp(vectors[:, 0])
+        parameters[:, 1] = np.log(parameters[:, 0])
+        return parameters, y, self._constant(y, parameters[:, :1])
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""

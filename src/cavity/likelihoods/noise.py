@@ -95,6 +95,11 @@ class Gaussian(_NormalNoise):
         """The square of the spread of y - fitted; see `Likelihood.starting_values`."""
         return {"noise_variance": estimate_spread(y, fitted) ** 2}
 
+    def _encode_responses(self, y, free, vectors):
+        parameters = np.zeros((len(y), 6))
+        parameters[:, 0] = np.exp(vectors[:, 0]) if free.names else self.noise_variance
+        return parameters, y, np.zeros((len(y), 1))
+
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)

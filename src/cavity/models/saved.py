@@ -17,6 +17,7 @@ MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no da
     "gaussian_process": "models.gp.model.GaussianProcess",
     "glm": "models.glm.model.model_from_settings",
     "linear_regression": "models.regression.linear.LinearRegression",
+    "many": "models.glm.model.",
     "mixed": "models.mixed.model.model_from_settings",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",

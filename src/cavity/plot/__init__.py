@@ -12,6 +12,7 @@ from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
 from cavity.plot.terms import SurfaceDisplay, TermDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
+from cavity.plot.volcano import VolcanoDisplay
 
 __all__ = [
     "CalibrationDisplay",
@@ -34,6 +35,7 @@ __all__ = [
     "SurfaceDisplay",
     "TermDisplay",
     "TraceDisplay",
+    "VolcanoDisplay",
 ]
 
 

@@ -26,6 +26,7 @@ from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
 from cavity.plot.terms import TermDisplay, plan_terms
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
+from cavity.plot.volcano import VolcanoDisplay
 
 MAX_CHECK_PANELS = 4
 MAX_PANELS = 6  # of a process of several columns
@@ -288,6 +289,11 @@ def _mean_field(posterior, X, y, options):
     return [partial(TraceDisplay.from_posterior, posterior)], 1, None
 
 
+def _many(posterior, X, y, options):
+    _check_no_rows(posterior, X, y)
+    return [partial(VolcanoDisplay.from_posterior, posterior)], 1, None
+
+
 PLAN_BY_KIND = {  # functions that plan a figure, by the kind of posterior in saved files
     "clutter": _clutter,
     "factorized": _intervals,
@@ -296,6 +302,7 @@ PLAN_BY_KIND = {  # functions that plan a figure, by the kind of posterior in sa
     "glm": _coefficients,
     "linear_regression": _coefficients,
     "logistic_regression": _coefficients,
+    "many": _many,
     "mean_field": _mean_field,
     "mixed": _mixed,
     "streaming_gp": _process,

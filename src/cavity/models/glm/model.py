@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
@@ -24,6 +25,8 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
+from cavity.models.glm.lone_posteriors import make_lone_posterior
+from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
@@ -35,6 +38,7 @@ from cavity.models.linear.evidence_search import check_can_learn, check_groups, 
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
+from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
 
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GLM(LinearSettings):
+class GLM(ManyResponses, LinearSettings):
     """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
 
     Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,
@@ -387,3 +391,6 @@ def check_method(model, method, run, names, inputs):
 def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; centre, spread and intercept are the posterior's."""
     return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))
+
+
+LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings)

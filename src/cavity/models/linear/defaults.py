@@ -48,15 +48,7 @@ def resolve_defaults(model, rows):
     added = has_added_intercept(model.intercept)
     constant = _check_intercept_and_rows(model, rows, added)
     columns = ColumnScales.of(model, rows, added)
-    mean, variance = model.prior_mean, model.prior_variance
-    if added or variance is None:
-        location, spread = find_location_and_spread(model.likelihood, rows)
-        size = find_prior_scale(model.likelihood) * spread
-    if variance is None:
-        variance = 1.0 if model.approximation == "diagonal" else scale_prior_variance(columns, constant, location, size)
-    if added:
-        wide = None if model.intercept is True else model.intercept
-        mean, variance = add_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
+    mean, variance = choose_prior(model, rows, columns, constant, added)
     if added or columns.scaled:
         rows = replace(rows, X=features.prepare_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
@@ -67,6 +59,34 @@ def resolve_defaults(model, rows):
         model = replace(model, prior_mean=mean, prior_variance=variance)
     model = replace_unchecked(model, intercept=False, **make_scaling_settings(columns.centre, columns.spread, added))
     return ResolvedModel(model, rows, fields)
+
+
+def choose_prior(model, rows, columns, constant, added):
+    """Return the mean and the variance of the prior of the weights, with defaults for rows and an added intercept.
+
+    Parameters
+    ----------
+    model : GLM
+        The settings, with a likelihood.
+    rows : Rows
+        The observations.
+    columns : ColumnScales
+        Those of X.
+    constant : ndarray (D,) of bool
+        Which columns of X are constant.
+    added : bool
+        Whether a column of ones is put before X.
+    """
+    mean, variance = model.prior_mean, model.prior_variance
+    if added or variance is None:
+        location, spread = find_location_and_spread(model.likelihood, rows)
+        size = find_prior_scale(model.likelihood) * spread
+    if variance is None:
+        variance = 1.0 if model.approximation == "diagonal" else scale_prior_variance(columns, constant, location, size)
+    if added:
+        wide = None if model.intercept is True else model.intercept
+        mean, variance = add_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
+    return mean, variance
 
 
 def make_scaling_settings(centre, spread, added):

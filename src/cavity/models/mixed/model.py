@@ -34,6 +34,7 @@ from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
 from cavity.models.mixed.integration import METHOD_NAMES
+from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
@@ -43,7 +44,7 @@ from cavity.models.mixed.variance_search import list_targets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MixedGLM(Frozen):
+class MixedGLM(ManyMixedResponses, Frozen):
     """Generalised linear mixed model: effects of all rows, and random effects that differ by group, fitted by EP [CH]_.
 
     Each row has a latent value f = x'w + sum over terms of z'b + offset, b the effects of the row's level of the term,
@@ -275,6 +276,10 @@ class MixedGLM(Frozen):
         return make_posterior(
             solution, reader, classes=observations.classes, chosen=chosen or None, dropped=inputs.dropped
         )
+
+    def _settings_of(self, terms):
+        """Return the covariance of each term, None where it is not given."""
+        return _match_settings(terms, self.effect_covariances or {})
 
     def _fixed_effects(self, likelihood=None):
         """Return the settings of the fixed effects, checked."""

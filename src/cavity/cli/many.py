@@ -1,0 +1,89 @@
+"""`cavity fit many`: one model of many columns of a table, and a table of an effect in all of them."""
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from cavity.base.results import format_count
+from cavity.base.summary import Table
+from cavity.cli import input_tables
+from cavity.cli.data_table import split_names
+from cavity.cli.fit_commands import collect_fit_options, fit_command, format_seconds, time_call
+from cavity.cli.formulas import TableColumns
+from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup
+from cavity.cli.regression_data import EXPOSURE_OPTION, LIKELIHOOD_NAMES, ROW_OPTIONS
+
+FORMULA_HELP = "effects, as '~ treated + (1 | donor)' (formula extra)"
+TARGET_HELP = "the responses: names of columns, or patterns such as 'gene_*'"
+MODEL_OPTIONS = OptionGroup(
+    "model",
+    Option("--formula", None, FORMULA_HELP, required=True),
+    Option("--likelihood", LIKELIHOOD_NAMES, "of every response", required=True),
+    Number("--prior-variance", "positive", "V", "of each coefficient (default in the scale of column and target)"),
+    Option("--share", "A,B", "what is shrunk across responses: dispersion, names of coefficients"),
+    Option("--effect", "EFFECT", "a coefficient, or an expression of several, to print (default the last one)"),
+)
+COLUMN_OPTIONS = OptionGroup(
+    "columns", Option("--target", "A,B", TARGET_HELP, required=True), *ROW_OPTIONS, EXPOSURE_OPTION
+)
+ROW_ROLES = ("offset", "exposure", "weights")
+MOST_ROWS_PRINTED = 20
+PLOT_CONTENT = "the effect against the rate of wrong signs"
+
+
+DATA_OPTIONS = (MODEL_OPTIONS, COLUMN_OPTIONS, *input_tables.READING_OPTIONS)
+
+
+@fit_command("pima", PLOT_CONTENT, *DATA_OPTIONS, max_iter=200, tol=1e-8)
+def fit(options):
+    """Fit one model to each of many columns by expectation propagation.
+
+    Parameters of the likelihood, and standard deviations of groups, are learnt by response; the clearest effects are
+    printed, with local false sign rates and s-values.
+    """
+    from cavity.models.formula.design import formula_variables
+    from cavity.models.formula.notation import FormulaParts, has_random_effects
+    from cavity.models.glm.model import GLM
+    from cavity.models.mixed.model import MixedGLM
+
+    if options.missing == "drop":
+        raise ValueError("--missing drop has no meaning for fit many: responses with gaps are left out one by one")
+    table, y = input_tables.open_table(options), "response"
+    while y in table.names:
+        y += "_"
+    formula = options.formula if options.formula.lstrip().startswith("~") else f"~ {options.formula}"
+    names, columns = find_targets(table, options.target), TableColumns(table)
+    data = {name: columns[name] for name in sorted(formula_variables(FormulaParts.of(f"{y} {formula}")) - {y})}
+    typed = {name: getattr(options, name) for name in ROW_ROLES if getattr(options, name) is not None}
+    rows = {KEYWORD_OF_OPTION.get(name, name): table.numbers(table.select([each])[0]) for name, each in typed.items()}
+    kind = MixedGLM if has_random_effects(f"{y} {formula}") else GLM
+    model = kind(formula, options.likelihood, prior_variance=options.prior_variance)
+    share = None if options.share is None else tuple(split_names(options.share))
+    arguments = {"names": names, "share": share} | rows | collect_fit_options(options)
+    posterior, seconds = time_call(model.fit_many, data, table.matrix(names), **arguments)
+    effect = options.effect or posterior.coefficient_names[-1]
+    return posterior, report(table, posterior, effect, seconds), {"combination": effect}
+
+
+def find_targets(table, typed):
+    """Return the names of the columns that names and patterns stand for; ValueError for those of none."""
+    found = []
+    for pattern in split_names(typed):
+        names = [name for name in table.names if fnmatchcase(name, pattern)] or table.select([pattern])
+        found += [name for name in names if name not in found]
+    return found
+
+
+def report(table, posterior, effect, seconds):
+    """Yield the lines of the printed result."""
+    yield f"{table.source}: {posterior.n_samples} rows, {format_count(len(posterior), 'response')}"
+    yield from repr(posterior).splitlines()[1:]
+    whole = posterior.table(effect)
+    order = np.argsort(whole.columns["lfsr"], kind="stable")[:MOST_ROWS_PRINTED]
+    columns = {name: [values[i] for i in order] for name, values in whole.columns.items()}
+    shown = Table(whole.title, tuple(whole.names[i] for i in order), columns, whole.formats)
+    yield from repr(shown).splitlines()
+    yield f"  the clearest {len(order)} of {len(posterior)}" if len(order) < len(posterior) else "  all of them"
+    yield "fit"
+    done = int(np.sum(posterior.converged))
+    yield f"  EP               {done} of {len(posterior)} converged, {format_seconds(seconds)}"

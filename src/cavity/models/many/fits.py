@@ -1,0 +1,204 @@
+"""Fits of all responses: batches on threads, and one by one what these leave."""
+
+import warnings
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+import numpy as np
+
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.likelihoods.parameters import FreeParameters
+from cavity.models.many.batch import BatchSolver, LogNormalPriors
+from cavity.models.many.site_batch import SiteBatch
+
+FIRST_EFFECT_SHARE = 0.5  # of the spread of f, as the sd of random effects that a search begins with
+NO_SPREAD_STATUS = "y is constant, from which no {} can be found"
+LEFT_STATUS = "left to a fit alone"
+ONLY_ZEROS_STATUS = "y has zeros only: mean and covariance are those of the prior"
+
+
+@dataclass(slots=True, eq=False)
+class ResponseFits:
+    """The outcome of G responses, in the coordinates of the fit; of those without a fit nan."""
+
+    mean: np.ndarray  # (G, M)
+    covariance: np.ndarray  # (G, T): lower triangles, row by row
+    prior_mean: np.ndarray  # (G, M)
+    prior_sd: np.ndarray  # (G, M): of whitened columns
+    log_evidence: np.ndarray  # (G,)
+    n_iter: np.ndarray  # (G,)
+    status: np.ndarray  # (G,) of str
+    free: np.ndarray  # (G, k): free numbers
+    curvature: np.ndarray  # (G, k): of the log evidence and the log prior in them
+
+    @classmethod
+    def empty(cls, count, m, k):
+        """Return the fits of responses of which none has been fitted."""
+        shapes = {"mean": (m,), "covariance": (m * (m + 1) // 2,), "prior_mean": (m,), "prior_sd": (m,), "free": (k,)}
+        arrays = {f.name: np.full((count, *shapes.get(f.name, ())), np.nan) for f in fields(cls)}
+        arrays |= {"n_iter": np.zeros(count, dtype=np.intp), "status": np.full(count, "", dtype=object)}
+        return cls(**arrays | {"curvature": np.zeros((count, k))})
+
+    def put(self, index, part):
+        """Put the fits of some responses in their places."""
+        for f in fields(self):
+            getattr(self, f.name)[index] = getattr(part, f.name)
+
+
+def check_response(problem, y):
+    """Return a checked response (N,), and "" or the reason why it cannot be fitted."""
+    try:
+        checked = problem.likelihood.check(y)
+    except (ValueError, TypeError) as error:
+        return y, str(error)
+    if problem.names and np.all(checked == checked[0]):
+        if not problem.likelihood.discrete:
+            return checked, NO_SPREAD_STATUS.format(problem.names[0])
+        if checked[0] == 0:
+            return checked, ONLY_ZEROS_STATUS
+    return checked, ""
+
+
+def fit_responses(problem, responses, offsets, threads, job, scale_factors=None, priors=None, chosen=None):
+    """Fit responses in batches.
+
+    Parameters
+    ----------
+    problem : ManyProblem
+        What they share.
+    responses : ResponseMatrix
+        The observations.
+    offsets : callable
+        offsets(low, high) returns the known parts of f of some responses, (B, N).
+    threads : Threads
+        Which take batches.
+    job : Job
+        Gets a report after every batch.
+    scale_factors : ndarray (D,), optional
+        On the prior standard deviations of the columns.
+    priors : LogNormalPriors, optional
+        Of the free numbers.
+    chosen : sequence of (low, high), optional
+        The batches to fit; by default all.
+
+    Returns
+    -------
+    ResponseFits
+    """
+    count, m = responses.shape[1], problem.rows.X.shape[1] + problem.effects.shape[1]
+    fits = ResponseFits.empty(count, m, problem.n_free)
+    priors = LogNormalPriors(np.zeros(problem.n_free), np.full(problem.n_free, np.inf)) if priors is None else priors
+    spans = list(list_spans(problem, count) if chosen is None else chosen)
+    task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, priors)
+    for done, (span, part) in enumerate(zip(spans, threads.imap(task, spans), strict=True), 1):
+        fits.put(slice(*span), part)
+        if job.report(done, rows=span[1] - span[0], left=len(spans) - done):
+            break
+    fits.status[(fits.status == "") | (job.stopped & (fits.status == LEFT_STATUS))] = STOPPED_STATUS
+    for number in np.flatnonzero(fits.status == LEFT_STATUS):
+        _fit_alone(problem, responses, offsets, scale_factors, priors, fits, int(number))
+    return fits
+
+
+def list_spans(problem, count):
+    """Return first and last numbers of the batches of so many responses."""
+    size = problem.batch_size
+    return [(low, min(low + size, count)) for low in range(0, count, size)]
+
+
+def _fit_span(problem, responses, offsets, features, scale_factors, priors, low, high):
+    """Fit the responses of a batch; return their `ResponseFits`."""
+    raw, offset = responses.read(low, high), offsets(low, high)
+    d, m = problem.rows.X.shape[1], features.shape[1]
+    fits = ResponseFits.empty(high - low, m, problem.n_free)
+    checked = [check_response(problem, y) for y in raw]
+    fits.status[:] = [reason for _, reason in checked]
+    has_prior = np.isin(fits.status, ["", ONLY_ZEROS_STATUS])
+    if not has_prior.any():
+        return fits
+    y, offset = np.array([y for y, _ in checked])[has_prior], offset[has_prior]
+    mean, scale = problem.priors_of(y, offset)
+    if scale_factors is not None:
+        scale[:, :d] *= scale_factors
+    fits.prior_mean[has_prior] = np.pad(mean, ((0, 0), (0, m - d)))
+    fits.prior_sd[has_prior] = scale
+    fits.status[fits.status == ""] = LEFT_STATUS
+    zeros = fits.status == ONLY_ZEROS_STATUS
+    if zeros.any():
+        root = _effect_roots(problem, scale[zeros[has_prior]])
+        fits.mean[zeros] = fits.prior_mean[zeros]
+        fits.covariance[zeros] = _pack(np.matmul(root, np.swapaxes(root, 1, 2)))
+    index = np.flatnonzero(fits.status == LEFT_STATUS)
+    if index.size and problem.is_batchable:
+        part = ~zeros[has_prior]
+        _fit_batch(problem, features, y[part], offset[part], mean[part], scale[part], priors, fits, index)
+    return fits
+
+
+def _fit_batch(problem, features, y, offset, mean, scale, priors, fits, index):
+    """Fit checked responses by `BatchSolver` and put what it solves into the fits."""
+    X = problem.rows.X
+    base = offset + np.matmul(X, mean[:, :, None])[:, :, 0]
+    free, likelihood = _choose_starts(problem, y, offset)
+    sites = SiteBatch(likelihood, problem.names, y, problem.rows.weights, problem.run.power)
+    solution = BatchSolver(features, sites, base, scale, problem.groups, priors, problem.run).solve(free)
+    solved, at = solution.solved, index[solution.solved]
+    for j, group in enumerate(problem.groups, len(problem.names)):
+        scale[:, group] *= np.exp(0.5 * solution.free[:, j, None])
+    root = _effect_roots(problem, scale[solved])
+    fits.mean[at] = fits.prior_mean[at] + np.matmul(root, solution.u[solved][:, :, None])[:, :, 0]
+    fits.covariance[at] = _pack(np.matmul(np.matmul(root, solution.covariance[solved]), np.swapaxes(root, 1, 2)))
+    fits.prior_sd[at], fits.status[at] = scale[solved], CONVERGED_STATUS
+    for name in ("log_evidence", "n_iter", "free", "curvature"):
+        getattr(fits, name)[at] = getattr(solution, name)[solved]
+
+
+def _effect_roots(problem, scale):
+    """Return roots of prior covariances of weights and effects, (B, M, M), lower triangular."""
+    root = scale[:, :, None] * np.eye(scale.shape[1])
+    d = problem.rows.X.shape[1]
+    if problem.prior.variance.ndim == 2:
+        root[:, :d, :d] = problem.prior.root * scale[:, None, :d]
+    return root
+
+
+def _pack(matrices):
+    """Return the lower triangles of symmetric matrices, (B, T)."""
+    rows, columns = np.tril_indices(matrices.shape[1])
+    return matrices[:, rows, columns]
+
+
+def _choose_starts(problem, y, offset):
+    """Return free numbers (B, k) to begin with, and the likelihood with numbers for its open parameters."""
+    likelihood = filled = problem.likelihood
+    free, guess, fitted = np.zeros((len(y), problem.n_free)), likelihood.start(y), offset
+    if guess is not None and problem.n_free:
+        X = problem.rows.X
+        scale = np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
+        weights = np.matmul(np.linalg.pinv(X / scale), (guess - offset)[:, :, None])
+        fitted = offset + np.matmul(X / scale, weights)[:, :, 0]
+    if problem.names:
+        for b in range(len(y)):
+            values = likelihood.starting_values(y[b], fitted[b])
+            filled = replace(likelihood, **{name: values[name] for name in problem.names})
+            free[b, : len(problem.names)] = FreeParameters(filled, problem.names).pack(filled)
+    for j, _ in enumerate(problem.groups, len(problem.names)):
+        spread = np.ones(len(y)) if guess is None else np.std(guess - fitted, axis=1)
+        free[:, j] = 2.0 * np.log(np.maximum(FIRST_EFFECT_SHARE * spread, np.finfo(float).tiny))
+    return free, filled
+
+
+def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number):
+    """Fit a response that its batch has left, as `fit` does."""
+    y, _ = check_response(problem, responses.read(number, number + 1)[0])
+    rows = replace(problem.rows, y=y, offset=offsets(number, number + 1)[0])
+    with warnings.catch_warnings():  # the status says what they say
+        warnings.simplefilter("ignore")
+        try:
+            lone = problem.fit_alone(rows, scale_factors, priors)
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+            fits.status[number] = str(error)
+            return
+    fits.mean[number], fits.covariance[number] = lone.mean, _pack(lone.covariance[None])[0]
+    for name in ("log_evidence", "n_iter", "status", "free", "prior_sd"):
+        getattr(fits, name)[number] = getattr(lone, name)

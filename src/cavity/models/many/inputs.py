@@ -1,0 +1,159 @@
+"""The data of a fit of many responses: rows and terms as of one response, and the matrix of the responses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import SettingsWarning, warn
+from cavity.base.frames import join_names
+from cavity.base.public_objects import replace_unchecked
+from cavity.models.formula.columns import column_names, get_column
+from cavity.sources.dataset import open_table
+from cavity.sources.response_matrix import ResponseMatrix, split_annotated
+
+RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
+ROW_ARGUMENTS = ("offset", "exposure")  # that may be matrices with a column for each response
+MAX_CHECKED_COLUMNS = 256  # of the design, whose rank is found column by column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManyInputs:
+    """What `fit_many` was given, opened.
+
+    Attributes
+    ----------
+    table : object
+        The rows, with a column of a response where there is a formula.
+    formula : str or None
+        With that column before the ~.
+    y : ndarray (N,)
+        The first response that the likelihood takes.
+    responses : ResponseMatrix
+        All of them.
+    columns : dict
+        The arguments of rows, those that are matrices left out.
+    matrices : dict of str to ResponseMatrix
+        These.
+    """
+
+    table: Any
+    formula: str | None
+    y: np.ndarray
+    responses: ResponseMatrix
+    columns: dict
+    matrices: dict
+
+    @classmethod
+    def open(cls, formula, likelihood, X, Y, names, columns):
+        """Open rows and responses; ValueError or TypeError naming what does not fit."""
+        if likelihood is None:
+            message = "must be given to fit_many, as y of one response would decide for all, got None"
+            raise arrays.error_of("likelihood", message)
+        if likelihood._y_ndim != 1:
+            message = f"of fit_many must take one number a row, got {type(likelihood).__name__}"
+            raise arrays.error_of("likelihood", message)
+        annotated = split_annotated(X) if Y is None else None
+        if Y is None and annotated is None:
+            raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
+        if annotated is not None:
+            X, Y, known = annotated
+            names = known if names is None else names
+        responses = ResponseMatrix.open(Y, "Y", names)
+        matrices = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2}
+        columns = {name: None if name in matrices else value for name, value in columns.items()}
+        matrices = {name: ResponseMatrix.open(value, name) for name, value in matrices.items()}
+        for name, matrix in matrices.items():
+            if matrix.shape != responses.shape:
+                message = f"must be a vector or have the shape of Y, {responses.shape}, got {matrix.shape}"
+                raise arrays.error_of(name, message)
+        y = find_first_response(likelihood, responses)
+        if formula is not None:
+            X, formula = _put_response(formula, X, y)
+        return cls(X, formula, y, responses, columns, matrices)
+
+    def offsets(self, likelihood, rows) -> Callable:
+        """Return the function (low, high) -> (B, N) of known parts of f; `rows` have the offset of all responses."""
+        common = np.zeros(rows.n) if rows.offset is None else rows.offset
+        if "exposure" in self.matrices and not likelihood.takes_exposure:
+            raise arrays.error_of("exposure", f"is for counts, as those of Poisson, got {type(likelihood).__name__}")
+
+        def read(low, high):
+            total = np.tile(common, (high - low, 1))
+            for name, matrix in self.matrices.items():
+                values = matrix.read(low, high)
+                good = np.isfinite(values) & ((values > 0) | (name != "exposure"))
+                if not good.all():
+                    number, row = np.argwhere(~good)[0]
+                    words = "positive" if name == "exposure" else "finite"
+                    where = f"row {row} of response {self.responses.names[low + number]!r}"
+                    raise arrays.error_of(name, f"must be {words}, got {float(values[number, row])!r} in {where}")
+                total += np.log(values) if name == "exposure" else values
+            return total
+
+        return read
+
+
+def find_first_response(likelihood, responses):
+    """Return the first response that a likelihood takes; ValueError naming the first one if there is none."""
+    first = None
+    for number in range(responses.shape[1]):
+        y = responses.read(number, number + 1)[0]
+        try:
+            likelihood.check(y)
+        except (ValueError, TypeError) as error:
+            first = first or f"{responses.names[0]!r}: {error}"
+            continue
+        return y
+    raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")
+
+
+def _put_response(formula, X, y):
+    """Return a table with a column of a response, and a formula with that column before the ~."""
+    if not formula.lstrip().startswith("~"):
+        message = f"of fit_many must begin with ~, as Y holds the observations, got {formula!r}"
+        raise arrays.error_of("formula", message)
+    table = open_table(X, "X")
+    names = column_names(table)
+    if names is None:
+        message = f"must be a data frame or a dictionary of columns, where there is a formula; got {type(X).__name__}"
+        raise arrays.error_of("X", message, TypeError)
+    columns = {name: get_column(table, name) for name in names}
+    name = RESPONSE_COLUMN
+    while name in columns:
+        name += "_"
+    return columns | {name: y}, f"{name} {formula.lstrip()}"
+
+
+def with_formula(model, formula, **values):
+    """Return settings with another formula, as they are read with the column of a response."""
+    return replace_unchecked(model, **values, **({} if formula is None else {"formula": formula}))
+
+
+def check_rows(rows, responses):
+    """Raise ValueError unless responses have as many rows as the design."""
+    if responses.shape[0] != rows.n:
+        raise arrays.error_of("Y", f"must have as many rows as X, {rows.n}, got {responses.shape[0]}")
+
+
+def take_used_rows(rows):
+    """Return rows with a contiguous matrix in memory, those without a known part of f included."""
+    return replace(rows, X=np.ascontiguousarray(rows.X, dtype=np.float64))
+
+
+def warn_of_rank(X, names):
+    """Warn of columns that are combinations of those before them: the prior alone tells them apart."""
+    if X.shape[1] > MAX_CHECKED_COLUMNS:
+        return
+    length = np.sqrt(np.sum(X * X, axis=0))
+    scaled = X / np.where(length > 0, length, 1.0)
+    ranks = [0, *(int(np.linalg.matrix_rank(scaled[:, : j + 1])) for j in range(X.shape[1]))]
+    dependent = tuple(name for name, more in zip(names, np.diff(ranks), strict=True) if not more)
+    if dependent:
+        warn(
+            f"the design has not full rank: {join_names(dependent)} follow from the columns before them, so that only "
+            "the prior tells their coefficients apart in every response; leave them out",
+            SettingsWarning,
+        )

@@ -1,0 +1,61 @@
+"""The sites of a batch of responses by the compiled kernel, at parameters of the likelihood of each response."""
+
+import numpy as np
+
+from cavity.ep.site_updates import kernel
+from cavity.ep.sites import Sites
+from cavity.likelihoods.base import encode_responses, site_kernel
+from cavity.likelihoods.parameters import FreeParameters
+
+
+class SiteBatch:
+    """Sites of B responses (B, N) with a compiled likelihood.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        With a number for each of its parameters.
+    names : sequence of str
+        Those that differ by response.
+    y : ndarray (B, N)
+        Checked observations.
+    weights : ndarray (N,) or None
+        Sample weights of the rows.
+    power : float
+        Of power EP.
+    """
+
+    def __init__(self, likelihood, names, y, weights, power):
+        self.likelihood, self.y, self.free = likelihood, y, FreeParameters(likelihood, names)
+        self.common = Sites(likelihood, y[0], weights, power)
+
+    @property
+    def fraction(self):
+        """What of a site its cavity leaves out, (N,) or (1,)."""
+        return self.common.fraction
+
+    def encode(self, number, vectors):
+        """Return what kernels read of some responses at free numbers (A, k): parameters, numbers and extra numbers."""
+        return encode_responses(self.likelihood, self.y[number], self.free, vectors)
+
+    def match(self, encoded, mean, variance):
+        """Return log_z, tau and rho, (A, N) each, that match p^e times cavities N(mean, variance)."""
+        out = np.empty((3, *mean.shape))
+        for a, (parameters, numbers, extra) in enumerate(zip(*encoded, strict=True)):
+            site_kernel.evaluate(
+                *(self.common.kind, parameters, self.common.exponent, numbers, extra),
+                *(mean[a], variance[a], True, *out[:, a]),
+            )
+        return out
+
+    def visit(self, encoded, features, base, scale):
+        """Return the sites after a first sweep from the prior, one site after the other: tau and rho, (A, N)."""
+        tau, rho = np.zeros(base.shape), np.zeros(base.shape)
+        for a, (parameters, numbers, extra) in enumerate(zip(*encoded, strict=True)):
+            powers = self.common.exponent, self.common.fraction, self.common.residual
+            mean, covariance = np.zeros(scale.shape[1]), np.diag(scale[a] ** 2)
+            kernel.sweep_rows(
+                *(self.common.kind, parameters, *powers, numbers, extra, features, base[a]),
+                *(mean, covariance, tau[a], rho[a], 1.0, 1.0),
+            )
+        return tau, rho

@@ -1,0 +1,389 @@
+"""Many responses of one design: the fits of each alone, dense algebra, bits, tables, what is refused."""
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from support.own_likelihoods import PlainLogit
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, PRINTED, ROUNDING, SOLVES, SUMS
+
+import cavity
+from cavity import likelihoods
+from cavity.errors import ConvergenceWarning, SettingsWarning
+from cavity.models.many import problem as many_problem
+from cavity.priors import LogNormal
+
+RNG = np.random.default_rng(7)
+N, G = 40, 21
+X = np.column_stack([RNG.normal(size=N), RNG.normal(size=N) > 0])
+F = RNG.normal(1.0, 0.7, size=G) + X @ RNG.normal(0.0, 0.6, size=(2, G))
+COUNTS = RNG.poisson(np.exp(F) * RNG.gamma(3.0, 1 / 3.0, size=(N, G))).astype(float)
+WEIGHTS = RNG.integers(1, 4, N) / 2.0
+DONORS = np.arange(N) % 8
+MIXED_COUNTS = RNG.poisson(np.exp(F + RNG.normal(0.0, 0.8, size=(8, G))[DONORS]) * RNG.gamma(3.0, 1 / 3.0, size=(N, G)))
+RESPONSES = {
+    "poisson": ("poisson", COUNTS),
+    "negative binomial": (likelihoods.NegativeBinomial(3.0), COUNTS),
+    "logit": ("logit", (F + RNG.logistic(size=(N, G)) > 1.0).astype(float)),
+    "gaussian": (likelihoods.Gaussian(0.5), F + RNG.normal(size=(N, G))),
+    "student": (likelihoods.StudentT(3.0, 0.3), F + 0.5 * RNG.standard_t(2, size=(N, G))),
+    "gamma": (likelihoods.Gamma(2.0), RNG.gamma(2.0, np.exp(F) / 2.0)),
+    "own": (PlainLogit(), np.where(F + RNG.logistic(size=(N, G)) > 1.0, 1.0, -1.0)),
+}
+
+
+def assert_alike(many, number, alone, rtol):
+    """Compare a response with its fit alone: means in sd, sds and log evidences relative."""
+    d = len(alone.mean)
+    np.testing.assert_allclose((many.mean[number, :d] - alone.mean) / alone.sd, 0.0, atol=rtol)
+    sd = np.sqrt(np.diagonal(many.covariance(number))[:d])
+    np.testing.assert_allclose(sd, alone.sd, rtol=rtol)
+    np.testing.assert_allclose(many.log_evidence[number], alone.log_evidence, rtol=rtol)
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_each_response_is_its_fit_alone(name):
+    likelihood, Y = RESPONSES[name]
+    options = {"sample_weight": WEIGHTS, "tol": 1e-12}
+    model = cavity.GLM(likelihood, intercept=True, standardize=True)
+    many = model.fit_many(X, Y, **options)
+    assert many.converged.all()
+    for number in range(0, G, 10):
+        alone = model.fit(X, Y[:, number], **options)
+        assert_alike(many, number, alone, AT_REST)
+        single = many.of(number)
+        np.testing.assert_allclose(single.summary().columns["mean"], alone.summary().columns["mean"], rtol=EARLY)
+        for ours, theirs in zip(single.predict(X[:3]), alone.predict(X[:3]), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=EARLY)
+        mean, variance = many.predict(X[:3])
+        np.testing.assert_allclose([mean[number], variance[number]], single.predict(X[:3]), rtol=INTEGRAL)
+
+
+def test_what_batches_leave_is_fitted_alone(monkeypatch):
+    """Outliers under StudentT give negative precisions; without batches every response is fitted alone."""
+    Y = F[:, :3] + 0.5 * RNG.normal(size=(N, 3))
+    Y[0, 2] += 4.0
+    model = cavity.GLM(likelihoods.StudentT(4.0, 0.3), intercept=True)
+    many = model.fit_many(X, Y, tol=1e-10)
+    assert many.converged.all()
+    monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    alone = model.fit_many(X, Y, tol=1e-10)
+    for number in range(3):
+        assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-10), EARLY)
+    np.testing.assert_allclose(alone.mean, many.mean, rtol=EARLY)
+    np.testing.assert_allclose(alone.prior_sd, many.prior_sd, rtol=SUMS)
+
+
+@pytest.mark.parametrize("likelihood", ["negative-binomial", "gaussian"])
+def test_parameters_are_learnt_by_response(likelihood):
+    Y = COUNTS if likelihood == "negative-binomial" else F + RNG.normal(size=(N, G))
+    model = cavity.GLM(likelihood, intercept=True)
+    many = model.fit_many(X, Y)
+    name = {"negative-binomial": "dispersion", "gaussian": "noise_variance"}[likelihood]
+    assert many.parameter_names == (name,)
+    for number in range(0, G, 4):
+        alone = model.fit(X, Y[:, number])
+        assert many.log_evidence[number] >= alone.log_evidence - AT_REST
+        assert_alike(many, number, alone, EXPANSION)
+        np.testing.assert_allclose(many.parameters[number, 0], getattr(alone.model.likelihood, name), rtol=EXPANSION)
+        closed = cavity.GLM(many.of(number).model.likelihood, intercept=True).fit(X, Y[:, number], tol=1e-11)
+        assert_alike(many, number, closed, EARLY)
+
+
+def test_gaussian_noise_is_dense_algebra():
+    """Mean, covariance and evidence of a Gaussian model with random effects, all in closed form."""
+    Y, s2, v = F + RNG.normal(size=(N, G)), 0.5, 0.3
+    model = cavity.MixedGLM(
+        "donor", likelihoods.Gaussian(s2), prior_variance=2.0, intercept=False, effect_covariances={"donor": v}
+    )
+    many = model.fit_many(X, Y, groups={"donor": DONORS}, tol=1e-12)
+    Z = np.column_stack([X, DONORS[:, None] == np.arange(8)])
+    prior = np.append(np.full(2, 2.0), np.full(8, v))
+    covariance = np.linalg.inv(np.diag(1 / prior) + Z.T @ Z / s2)
+    for number in range(0, G, 7):
+        np.testing.assert_allclose(many.covariance(number), covariance, rtol=INTEGRAL, atol=INTEGRAL)
+        np.testing.assert_allclose(many.mean[number], covariance @ Z.T @ Y[:, number] / s2, rtol=AT_REST)
+        marginal = stats.multivariate_normal(np.zeros(N), (Z * prior) @ Z.T + s2 * np.eye(N))
+        np.testing.assert_allclose(many.log_evidence[number], marginal.logpdf(Y[:, number]), rtol=INTEGRAL)
+    assert many.effect_names[:2] == ("0 | donor", "1 | donor")
+
+
+def test_mixed_models_are_their_fits_alone():
+    given = cavity.MixedGLM(
+        "donor", likelihoods.NegativeBinomial(3.0), intercept=True, effect_covariances={"donor": 0.3}
+    )
+    learnt = cavity.MixedGLM("donor", "negative-binomial", intercept=True)
+    groups = {"groups": {"donor": DONORS}}
+    many, free = given.fit_many(X, MIXED_COUNTS, **groups, tol=1e-12), learnt.fit_many(X, MIXED_COUNTS, **groups)
+    assert free.parameter_names == ("dispersion", "sd(intercept | donor)")
+    assert free.converged.all()
+    for number in range(0, G, 10):
+        assert_alike(many, number, given.fit(X, MIXED_COUNTS[:, number], **groups, tol=1e-12), AT_REST)
+        alone = learnt.fit(X, MIXED_COUNTS[:, number], **groups)
+        assert free.log_evidence[number] >= alone.log_evidence - PRINTED
+        assert_alike(free, number, alone, EXPANSION)
+    with pytest.raises(ValueError, match="no single posterior in a fit of many by 'mixed'"):
+        many.of(0)
+
+
+def test_variances_of_effects_maximise_the_evidence():
+    """The marginal density of Gaussian data in closed form, on a grid about the sd that was learnt."""
+    Y = F + RNG.normal(size=(8, G))[DONORS] + RNG.normal(size=(N, G))
+    settings = {"prior_variance": 2.0, "intercept": False}
+    many = cavity.MixedGLM("donor", likelihoods.Gaussian(0.8), **settings).fit_many(X, Y, groups={"donor": DONORS})
+    same = DONORS[:, None] == DONORS
+    for number in range(0, G, 7):
+        sd = many.parameters[number, 0]
+        logs = [
+            stats.multivariate_normal(np.zeros(N), 2.0 * X @ X.T + (c * sd) ** 2 * same + 0.8 * np.eye(N)).logpdf(
+                Y[:, number]
+            )
+            for c in (0.99, 1.0, 1.01)
+        ]
+        assert np.argmax(logs) == 1
+        np.testing.assert_allclose(many.log_evidence[number], logs[1], rtol=AT_REST)
+
+
+def arrays_of(many):
+    return {name: value for name, value in many.to_arrays()[0].items() if name not in ("names", "status")}
+
+
+@pytest.mark.parametrize("kind", ["glm", "mixed"])
+def test_bits_do_not_depend_on_threads_and_neighbours(kind, monkeypatch):
+    model = cavity.GLM("negative-binomial", intercept=True)
+    groups = {}
+    if kind == "mixed":
+        model, groups = cavity.MixedGLM("donor", "poisson", intercept=True), {"groups": {"donor": DONORS}}
+    many = arrays_of(model.fit_many(X, COUNTS, **groups))
+    order = RNG.permutation(G)[:13]
+    some = arrays_of(model.fit_many(X, COUNTS[:, order], **groups))
+    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    threads = arrays_of(model.fit_many(X, COUNTS, n_threads=3, **groups))
+    for name, value in many.items():
+        assert threads[name].tobytes() == value.tobytes(), name
+        if len(value) == G:
+            assert some[name].tobytes() == value[order].tobytes(), name
+
+
+def test_responses_come_from_many_places(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("formulae")
+
+    class Annotated:
+        obs = pd.DataFrame({"x": X[:, 0], "z": np.where(X[:, 1] == 1, "high", "low")})
+        var = pd.DataFrame(index=[f"gene{g}" for g in range(G)])
+        X = sparse.csr_matrix(COUNTS)
+
+    class Sliced:
+        shape, dtype = COUNTS.shape, COUNTS.dtype
+
+        def __getitem__(self, index):
+            return COUNTS[index]
+
+    np.save(tmp_path / "counts.npy", COUNTS)
+    frame = pd.DataFrame(COUNTS, columns=Annotated.var.index)
+    model = cavity.GLM("~ x + z", "poisson")
+    first = model.fit_many(Annotated())
+    assert first.names.tolist() == [*Annotated.var.index]
+    assert first.coefficient_names == ("intercept", "x", "z[low]")
+    for Y in (COUNTS, sparse.csc_array(COUNTS), frame, Sliced(), str(tmp_path / "counts.npy"), COUNTS.astype(np.int32)):
+        np.testing.assert_array_equal(model.fit_many(Annotated.obs, Y).mean, first.mean)
+    table = first.table("z[low]").to_frame()
+    assert table.index[2] == "gene2"
+    mean, variance = first.predict(Annotated.obs[:3])
+    for ours, theirs in zip((mean[4], variance[4]), first.of("gene4").predict(Annotated.obs[:3]), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=SOLVES)
+
+
+@pytest.mark.parametrize("kind", ["power", "damping", "no weight", "row of zeros", "dask"])
+def test_options_and_rows_are_those_of_a_fit(kind):
+    rows, options = X, {"power": 0.5} if kind == "power" else {"damping": 0.6} if kind == "damping" else {}
+    if kind == "no weight":
+        options = {"sample_weight": np.where(np.arange(N) < 3, 0.0, WEIGHTS)}
+    if kind == "row of zeros":
+        rows = np.where(np.arange(N)[:, None] == 5, 0.0, X)
+    Y = COUNTS if kind != "dask" else pytest.importorskip("dask.array").from_array(COUNTS, chunks=(10, 4))
+    model = cavity.GLM("poisson", intercept=kind != "row of zeros")
+    many = model.fit_many(rows, Y, tol=1e-11, **options)
+    assert_alike(many, 4, model.fit(rows, COUNTS[:, 4], tol=1e-11, **options), AT_REST)
+
+
+def test_exposures_may_differ_by_response():
+    exposure = RNG.uniform(0.5, 2.0, size=(N, G))
+    model = cavity.GLM("poisson", intercept=True)
+    many = model.fit_many(X, COUNTS, exposure=exposure, offset=X[:, 0], tol=1e-12)
+    alone = model.fit(X, COUNTS[:, 5], exposure=exposure[:, 5], offset=X[:, 0], tol=1e-12)
+    assert_alike(many, 5, alone, AT_REST)
+    assert many.has_offset
+    with pytest.raises(ValueError, match="the fit had offsets or exposures"):
+        many.predict(X)
+
+
+def test_tables_are_what_they_say():
+    model = cavity.GLM("poisson", intercept=True)
+    many = model.fit_many(X, COUNTS)
+    columns = many.table("x1 - 2 * x2", level=0.9).columns
+    for number in range(0, G, 5):
+        single = many.of(number)
+        row = single.contrasts("x1 - 2 * x2", level=0.9).columns
+        for name in ("mean", "sd", "5%", "95%"):
+            np.testing.assert_allclose(columns[name][number], row[name][0], rtol=AT_REST)
+        sign = row["P(>0)"][0]
+        np.testing.assert_allclose(columns["lfsr"][number], min(sign, 1 - sign), rtol=EARLY, atol=ROUNDING)
+        factor = many.table("x2").columns["log Bayes factor"][number]
+        np.testing.assert_allclose(factor, single.bayes_factors("x2").columns["log Bayes factor"][0], rtol=EARLY)
+    order = np.argsort(columns["lfsr"])
+    expected = np.cumsum(columns["lfsr"][order]) / np.arange(1, G + 1)
+    np.testing.assert_allclose(columns["s-value"][order], expected, rtol=ROUNDING)
+
+
+def test_a_prior_matrix_is_shared():
+    prior = np.array([[1.0, 0.5], [0.5, 2.0]])
+    model = cavity.GLM("poisson", intercept=False, prior_mean=[0.1, 0.2], prior_variance=prior)
+    many = model.fit_many(X, COUNTS, tol=1e-12)
+    alone = model.fit(X, COUNTS[:, 3], tol=1e-12)
+    assert_alike(many, 3, alone, AT_REST)
+    factor = many.table("x1").columns["log Bayes factor"][3]
+    np.testing.assert_allclose(factor, alone.bayes_factors("x1").columns["log Bayes factor"][0], rtol=EARLY)
+    with pytest.raises(ValueError, match="share of coefficients needs prior_variance"):
+        model.fit_many(X, COUNTS, share="x1")
+
+
+def test_responses_that_cannot_be_fitted_stop_nothing():
+    Y = COUNTS.copy()
+    Y[3, 1], Y[:, 2], Y[0, 4], Y[5, 6] = -1.0, 0.0, 0.5, np.nan
+    with pytest.warns(ConvergenceWarning, match="4 of 21 responses have no converged fit, the first is 'y2'"):
+        many = cavity.GLM("negative-binomial", intercept=True).fit_many(X, Y)
+    assert many.converged.sum() == G - 4
+    assert "not negative; got -1.0 in row 3" in many.status[1]
+    assert many.status[2].startswith("y has zeros only")
+    assert "got 0.5 in row 0" in many.status[4]
+    assert many.status[6] == "y must be finite, got y[5] = nan"
+    assert np.isnan(many.mean[[1, 4, 6]]).all()
+    np.testing.assert_array_equal(many.mean[2], many.prior_mean[2])
+    np.testing.assert_allclose(np.diagonal(many.covariance(2)), many.prior_sd[2] ** 2, rtol=ROUNDING)
+    with pytest.raises(ValueError, match="response must have a posterior, got 'y2': y must hold whole numbers"):
+        many.of("y2")
+    whole = cavity.GLM("negative-binomial", intercept=True).fit_many(X, COUNTS)
+    np.testing.assert_array_equal(many.mean[7:], whole.mean[7:])
+    Y = F.copy()
+    Y[:, 0] = 2.0
+    with pytest.warns(ConvergenceWarning, match="y is constant, from which no noise_variance can be found"):
+        assert cavity.GLM("gaussian", intercept=True).fit_many(X, Y).converged.sum() == G - 1
+
+
+REFUSED = {
+    "rows": (lambda m: m.fit_many(X, COUNTS[1:]), ValueError, "must have"),
+    "no responses": (lambda m: m.fit_many(X), TypeError, "Y must be a matrix"),
+    "vector": (lambda m: m.fit_many(X, COUNTS[:, 0]), ValueError, "Y must have rows and a column for each response"),
+    "names": (lambda m: m.fit_many(X, COUNTS, names=["a", "a"]), ValueError, "names must be 21 different names"),
+    "exposure": (lambda m: m.fit_many(X, COUNTS, exposure=COUNTS[:, 1:]), ValueError, "exposure must be a vector or"),
+    "no exposure": (
+        lambda m: m.fit_many(X, COUNTS, exposure=0 * COUNTS),
+        ValueError,
+        "exposure must be positive, got 0",
+    ),
+    "share": (lambda m: m.fit_many(X, COUNTS, share="x3"), ValueError, "share must be one of"),
+    "none good": (lambda m: m.fit_many(X, COUNTS - 0.5), ValueError, "Y must have a response that Poisson takes"),
+    "likelihood": (lambda _: cavity.GLM().fit_many(X, COUNTS), ValueError, "likelihood must be given to fit_many"),
+    "pairs": (lambda _: cavity.GLM("binomial").fit_many(X, COUNTS), ValueError, "must take one number a row"),
+    "thresholds": (
+        lambda _: cavity.GLM("ordered-probit").fit_many(X, np.minimum(COUNTS, 2)),
+        ValueError,
+        "thresholds of OrderedProbit must be given",
+    ),
+    "priors": (
+        lambda _: cavity.GLM("negative-binomial", priors={"dispersion": LogNormal(1.0, 1.0)}).fit_many(X, COUNTS),
+        ValueError,
+        "priors has no meaning for fit_many",
+    ),
+    "observations": (
+        lambda _: cavity.GLM("y ~ x", "poisson").fit_many({"x": X[:, 0]}, COUNTS),
+        ValueError,
+        "formula of fit_many must begin with ~",
+    ),
+    "slopes": (
+        lambda _: cavity.MixedGLM(cavity.RandomEffects("g", 0), "poisson").fit_many(X, COUNTS, groups={"g": DONORS}),
+        ValueError,
+        "must have one column each",
+    ),
+    "number": (lambda m: m.fit_many(X, COUNTS).of(G), ValueError, "response must be below 21"),
+    "name": (lambda m: m.fit_many(X, COUNTS).of("gene"), ValueError, "response must be a name of a response"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        call(cavity.GLM("poisson", intercept=True))
+
+
+def test_a_design_that_is_not_of_full_rank_is_said():
+    twice = np.column_stack([X, X[:, 0] + X[:, 1]])
+    with pytest.warns(SettingsWarning, match="not full rank: 'x3' follow from the columns before"):
+        cavity.GLM("poisson", intercept=True).fit_many(twice, COUNTS)
+
+
+def test_a_stop_keeps_what_is_known(monkeypatch):
+    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    events = []
+    model = cavity.GLM("poisson", intercept=True)
+    with pytest.warns(ConvergenceWarning, match="stopped by callback"):
+        many = model.fit_many(X, COUNTS, callback=lambda event: events.append(event) or len(events) == 2)
+    assert many.converged.tolist() == [True] * 8 + [False] * (G - 8)
+    assert set(many.status[8:]) == {"stopped by callback"}
+
+
+def simulate(count, rows, seed):
+    """Counts with dispersions and effects from their priors."""
+    rng = np.random.default_rng(seed)
+    dose, effect = np.repeat([0.0, 1.0], rows // 2), rng.normal(0.0, 0.5, size=count)
+    mean, dispersion = np.exp(rng.normal(3.0, 1.0, count) + np.outer(dose, effect)), np.exp(rng.normal(1.0, 0.7, count))
+    return {"dose": dose}, rng.poisson(rng.gamma(dispersion, mean / dispersion)).astype(float), effect, dispersion
+
+
+def test_shared_priors_are_found_and_calibrate():
+    pytest.importorskip("formulae")
+    count = 600
+    table, Y, effect, dispersion = simulate(count, 16, 3)
+    model = cavity.GLM("~ dose", "negative-binomial")
+    many = model.fit_many(table, Y, share=("dispersion", "dose"))
+    known = many.shared
+    error = 3.0 / np.sqrt(count / 4)  # of logs, with a quarter of the information that the truths would have
+    assert abs(np.log(known["median(dispersion)"]) - 1.0) < 0.7 * error
+    assert abs(np.log(known["sd(log(dispersion))"] / 0.7)) < error
+    assert abs(np.log(known["factor(prior sd of dose)"] * 5.0 / 0.5)) < error
+    columns, good = many.table("dose").columns, many.converged
+    assert good.all()
+    covered = np.mean(np.abs(columns["mean"] - effect) < 1.96 * columns["sd"])
+    assert abs(covered - 0.95) < 3.0 * np.sqrt(0.95 * 0.05 / count)
+    called = columns["s-value"] < 0.1
+    wrong = np.sign(columns["mean"]) != np.sign(effect)
+    claimed = columns["lfsr"][called].mean()
+    assert abs(wrong[called].mean() - claimed) < 3.0 * np.sqrt(claimed * (1 - claimed) / called.sum())
+    apart = model.fit_many(table, Y)
+    assert np.std(np.log(many.parameters[:, 0] / dispersion)) < np.std(np.log(apart.parameters[:, 0] / dispersion))
+    assert np.sqrt(np.mean((columns["mean"] - effect) ** 2)) < np.sqrt(np.mean((apart.mean[:, 1] - effect) ** 2))
+
+
+def test_a_shared_prior_is_that_of_a_fit():
+    """The response alone, under the prior that all responses have, at its maximum."""
+    table, Y, *_ = simulate(40, 24, 5)
+    dose = table["dose"][:, None]
+    many = cavity.GLM("negative-binomial", intercept=True).fit_many(dose, Y, share="dispersion")
+    prior = LogNormal(float(many.shared["median(dispersion)"]), float(many.shared["sd(log(dispersion))"]))
+    model = cavity.GLM("negative-binomial", intercept=True, priors={"dispersion": prior})
+    for number in range(0, 40, 13):
+        alone = model.fit(dose, Y[:, number])
+        np.testing.assert_allclose(many.parameters[number, 0], alone.model.likelihood.dispersion, rtol=EXPANSION)
+        assert_alike(many, number, alone, EXPANSION)
+
+
+def test_posteriors_come_back_from_files(tmp_path):
+    many = cavity.GLM("negative-binomial", intercept=True).fit_many(X, COUNTS, share="dispersion")
+    many.save(tmp_path / "many.npz")
+    again = cavity.load(tmp_path / "many.npz")
+    assert repr(again) == repr(many)
+    assert repr(again.summary()) == repr(many.summary())
+    np.testing.assert_array_equal(again.of(3).covariance, many.of(3).covariance)
+    assert again.shared == many.shared

@@ -65,7 +65,8 @@ def test_bad_priors(run, text):
     status, out, errors = run("cbpp", "--formula", FORMULA, "--prior", text)
     assert status == 2
     assert not out
-    assert "--prior must be like 'sd=PC(1, 0.05)', one of PC(" in errors
+    is_called = text in ("sd=PC(-1)", "sd=PC(1, 2, 3)")
+    assert ("--prior must be like 'sd=PC(1, 0.05)', one of PC(upper, probability)" in errors) != is_called
     assert repr(text) in errors
 
 

@@ -104,5 +104,5 @@ def test_bad_parameters(make, words):
 
 
 def test_the_module_is_public():
-    names = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing", "Uniform"]
+    names = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing", "UniformCorrelation"]
     assert dir(cavity.priors) == sorted(names)

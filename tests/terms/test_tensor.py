@@ -182,8 +182,8 @@ def test_a_file_gives_the_same_rows(name):
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("te(x, z, k=(5, 81))", r"k must be at most 80 for z of te\(x, z\), which has so many values, got 81"),
-        ("te(x, f)", r"k must be at most 3 for f of te\(x, f\), which has so many values, got 3; a smooth needs 4"),
+        ("te(x, z, k=(5, 81))", r"k must be from 4 to 80, the number of different values, for z of te\(x, z\), got 81"),
+        ("te(x, f)", r"the column must have 4 different values for f of te\(x, f\), got 3"),
         ("te(x, z, k=3)", "k must be at least 4"),
         ("te(x, z, k=(5, 5, 5))", "k must be a pair"),
         ("te(x, c)", r"column 'c' must have different values for te\(x, c\), got 1 in every row"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.censoring import make_bounds, read_real_column
-from cavity.base.frames import LEVELS_ROLE
+from cavity.base.frames import LEVELS_ROLE, find_repeated
 from cavity.cli import data_table
 from cavity.cli.data_table import MAX_LEVELS_UNASKED, DataTable, add_categories, encode_text, list_first, split_names
 from cavity.cli.fit_commands import collect_typed
@@ -399,7 +399,11 @@ def read_priors(options):
         if len(texts) > 1:
             raise ValueError(f"--prior {AVOID_ZERO} must be the only one, got {len(texts) - 1} more")
         return AVOID_ZERO
-    return dict(map(_read_prior, texts)) or None
+    pairs = list(map(_read_prior, texts))
+    repeated = find_repeated([name for name, _ in pairs])
+    if repeated is not None:
+        raise ValueError(f"--prior must name each hyperparameter once, got {repeated!r} twice")
+    return dict(pairs) or None
 
 
 def _read_prior(text):
@@ -408,12 +412,17 @@ def _read_prior(text):
 
     match = PRIOR_TEXT.fullmatch(text)
     name, call = match.groups() if match else (text, "")
-    kinds = ", ".join(f"{kind}{inspect.signature(getattr(priors, kind))}".split(" ->")[0] for kind in priors.__all__)
+    kinds = ", ".join(
+        f"{kind}({', '.join(inspect.signature(getattr(priors, kind)).parameters)})" for kind in priors.__all__
+    )
     try:
         tree = ast.parse(call.strip(), mode="eval").body
         arguments = [ast.literal_eval(each) for each in tree.args]
         named = {each.arg: ast.literal_eval(each.value) for each in tree.keywords}
         kind = getattr(priors, tree.func.id)
+    except (SyntaxError, AttributeError, ValueError):
+        raise ValueError(f"--prior must be like 'sd=PC(1, 0.05)', one of {kinds}; got {text!r}") from None
+    try:
         return name.strip(), kind(*arguments, **named)
-    except (SyntaxError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"--prior must be like 'sd=PC(1, 0.05)', one of {kinds}; got {text!r}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"--prior {text!r}: {error}") from error

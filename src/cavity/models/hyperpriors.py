@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -67,10 +66,10 @@ def check_priors(priors):
     for key, value in priors.items():
         if isinstance(value, Mapping):
             parts = {part: check_prior(each, f"priors[{key!r}][{part!r}]") for part, each in value.items()}
-            checked[str(key)] = MappingProxyType(parts)
+            checked[str(key)] = parts
         else:
             checked[str(key)] = check_prior(value, f"priors[{key!r}]")
-    return MappingProxyType(checked)
+    return checked
 
 
 def match_priors(priors, likelihood, targets, labels=()):
@@ -167,6 +166,23 @@ def evaluate_log_prior(assigned, names, values, jacobian):
             total += float(density) + log_derivative
             slopes += (float(slope) + its_slope) * by_value * row
     return total, slopes
+
+
+def find_log_volume(targets, names, values, jacobian):
+    """Return log |det du/dx| of the free numbers u of some values in the numbers x of a search.
+
+    Parameters
+    ----------
+    targets : dict
+        Scales by names, in the order of the rows and columns that count.
+    names, values, jacobian
+        As for `evaluate_log_prior`.
+    """
+    index = [names.index(name) for name in targets]
+    if not index:
+        return 0.0
+    scaled = [_change_variable(scale, values[i])[2] for i, scale in zip(index, targets.values(), strict=True)]
+    return float(np.linalg.slogdet(np.array(scaled)[:, None] * jacobian[np.ix_(index, index)])[1])
 
 
 def _change_variable(scale, value):

@@ -2,7 +2,7 @@
 
 References
 ----------
-.. [A] A. Azzalini, "A class of distributions which includes the normal ones", Scandinavian Journal of Statistics 12,
+.. [Az] A. Azzalini, "A class of distributions which includes the normal ones", Scandinavian Journal of Statistics 12,
    1985.
 """
 
@@ -25,7 +25,7 @@ N_BISECTIONS = 60
 
 @dataclass(frozen=True, eq=False)
 class Marginal(Frozen):
-    """The posterior of one number: a mixture of skew-normal densities [A]_ with given moments.
+    """The posterior of one number: a mixture of skew-normal densities [Az]_ with given moments.
 
     Parameters
     ----------

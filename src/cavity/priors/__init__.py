@@ -8,9 +8,9 @@ from cavity.distributions.gamma import Gamma
 from cavity.priors.densities import LogNormal
 from cavity.priors.deviations import PC, HalfNormal
 from cavity.priors.mixing import PCMixing
-from cavity.priors.shares import Beta, PCCorrelation, Uniform
+from cavity.priors.shares import Beta, PCCorrelation, UniformCorrelation
 
-__all__ = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing", "Uniform"]
+__all__ = ["PC", "Beta", "Gamma", "HalfNormal", "LogNormal", "PCCorrelation", "PCMixing", "UniformCorrelation"]
 
 
 def __dir__() -> list[str]:

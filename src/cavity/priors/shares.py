@@ -168,35 +168,20 @@ class PCCorrelation(Public):
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform(Public):
-    """Uniform prior of a parameter in an interval.
-
-    Parameters
-    ----------
-    low, high : float
-        The ends of the interval.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For ends that are not finite, or not in order.
+class UniformCorrelation(Public):
+    """Uniform prior of a correlation, between -1 and 1.
 
     Examples
     --------
     >>> import cavity
-    >>> round(float(cavity.priors.Uniform(-1.0, 1.0).log_density(0.3)), 6)
+    >>> round(float(cavity.priors.UniformCorrelation().log_density(0.3)), 6)
     -0.693147
     """
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        low = check_number(self.low, "low")
-        set_fields(self, low=low, high=check_number(self.high, "high", low=low))
+    scale: ClassVar[str] = FISHER_Z_SCALE
 
     def log_density(self, value: FloatOrArray) -> FloatOrArray:
-        """Return the log density, -log(high - low) inside the interval.
+        """Return the log density, -log 2.
 
         Parameters
         ----------
@@ -208,8 +193,7 @@ class Uniform(Public):
         float or ndarray
             Of the shape of `value`.
         """
-        inside = (np.asarray(value) >= self.low) & (np.asarray(value) <= self.high)
-        return np.where(inside, -math.log(self.high - self.low), -np.inf)[()]
+        return np.full(np.shape(value), -math.log(2.0))[()]
 
     def slope(self, value: FloatOrArray) -> FloatOrArray:
         """Return the derivative of the log density, 0.

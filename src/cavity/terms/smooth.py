@@ -174,10 +174,15 @@ class Smooth(StructuredTerm):
 
 def choose_size(k, distinct, most, name):
     """Return the checked number of B-splines for the different values of a column; None is `most`, or as many."""
+    if len(distinct) < MIN_BASIS:
+        words = (
+            f"must have {MIN_BASIS} different values for {name}, got {len(distinct)}: use it as it is, or as a factor"
+        )
+        raise error_of("the column", words)
     k = min(len(distinct), most) if k is None else k
     if k > len(distinct) or k < MIN_BASIS:
-        hint = "" if k > len(distinct) else f"; a smooth needs {MIN_BASIS}: use the column as it is, or as a factor"
-        raise error_of("k", f"must be at most {len(distinct)} for {name}, which has so many values, got {k}{hint}")
+        words = f"must be from {MIN_BASIS} to {len(distinct)}, the number of different values, for {name}, got {k}"
+        raise error_of("k", words)
     return k
 
 

@@ -75,6 +75,8 @@ def test_bad_input():
         posterior.check_approximation(np.ones((4, 1)), BINARY[:4], groups={"g": GROUPS[:4]})
     with pytest.raises(ValueError, match="draws must be at least 100"):
         posterior.check_approximation(np.ones((100, 1)), BINARY, groups={"g": GROUPS}, draws=3)
+    with pytest.raises(ValueError, match="y must hold the observations of the fit in their order"):
+        posterior.check_approximation(np.ones((100, 1)), BINARY[::-1], groups={"g": GROUPS})
     updated = posterior.update(np.ones((1, 1)), [1], groups={"g": [0]})
     with pytest.raises(ValueError, match="needs the sites of the rows of one fit"):
         updated.check_approximation(np.ones((100, 1)), BINARY, groups={"g": GROUPS})

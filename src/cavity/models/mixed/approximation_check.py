@@ -18,6 +18,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import ArrayLike, Data, Frozen, Seed
 from cavity.base.results import format_table
 from cavity.ep.corrections import (
@@ -34,6 +35,7 @@ from cavity.models.mixed.equal_rows import merge_equal_rows
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
 MAX_RELIABLE_SHAPE = 0.7  # of the tail of importance weights [VSG]_
 LARGE_SKEWNESS = 0.5  # of a row's tilted distribution
+EQUAL_LOG_WEIGHTS = 1e-6  # draws of an exact posterior differ by rounding only
 BLOCK_NUMBERS = 1 << 22
 
 
@@ -156,6 +158,9 @@ class ChecksApproximation:
         rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         if rows.n != self.n_samples:
             raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
+        digest = ObservationDigest.of(rows.y, self.model.likelihood)
+        if self.observation_digest is not None and digest.ordered != self.observation_digest.ordered:
+            raise ValueError("y must hold the observations of the fit in their order, got others or another order")
         used, mask = rows.used(), rows.in_use
         matrix = self._layout.rows(used.X, [select_rows(each, mask) for each in values])
         merged = merge_equal_rows(self.model.likelihood, used, matrix)
@@ -219,6 +224,8 @@ def _weigh_draws(effects, merged, sites, natural, centre, gap, draws, rng):
 
 def estimate_tail_shape(log_weights):
     """Return the shape k of the generalised Pareto distribution of the largest weights [VSG]_, by [ZS]_."""
+    if np.ptp(log_weights) < EQUAL_LOG_WEIGHTS:
+        return 0.0
     n = len(log_weights)
     count = int(np.ceil(min(0.2 * n, 3.0 * np.sqrt(n))))
     ordered = np.sort(np.exp(log_weights - np.max(log_weights)))

@@ -55,7 +55,7 @@ class StructuredCurves:
             here = (columns_of >= part.start) & (columns_of < part.stop)
             entries = block.precision(setting)[0]
             most = term.size - (0 if term.prior.constraints is None else len(term.prior.constraints))
-            edf = most - self._effects.trace_with(rows_of[here], columns_of[here], entries)
+            edf = most - self._mode_effects.trace_with(rows_of[here], columns_of[here], entries)
             values = {p.name: value for p, value in zip(term.prior.parameters, setting, strict=True)}
             names.append(term.name)
             rows.append([edf, float(most), *(values.get(name, np.nan) for name in parameters)])

@@ -129,8 +129,7 @@ class NamedEffects(StructuredCurves, Coefficients):
         """
         if term in self.structured_terms:
             built, part, _ = self._find_structured(term)
-            mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
-            marginals = summary.make_gaussian_marginals(tuple(built.effect_names()), mean, sd)
+            marginals = self._effect_marginals(tuple(built.effect_names()), np.arange(part.start, part.stop))
             return summary.tabulate_marginals(f"Effects of {term}", marginals, level)
         part = self._layout.part(self._find_term(term))
         columns, levels = self.effect_names(term)
@@ -143,8 +142,8 @@ class NamedEffects(StructuredCurves, Coefficients):
             return summary.Table(f"Effects of {term}", tuple(levels), cells, formats)
         ends = columns if len(columns) > 1 else ("",)
         names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
-        mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
-        return summary.tabulate_marginals(f"Effects of {term}", summary.make_gaussian_marginals(names, mean, sd), level)
+        marginals = self._effect_marginals(names, np.arange(part.start, part.stop))
+        return summary.tabulate_marginals(f"Effects of {term}", marginals, level)
 
     def effect_names(self, term: str) -> tuple[tuple[str, ...], list[str]]:
         """Return the names of the effects of a term.
@@ -199,13 +198,17 @@ class NamedEffects(StructuredCurves, Coefficients):
         return self._layout.starts[number] + term.levels.number(key[1]) * len(term.columns) + k
 
     def _weight_marginals(self):
-        if self.integration is None:
-            return super()._weight_marginals()
-        index = np.arange(len(self.mean))
-        return tabulate_mixture_marginals(self.coefficient_names, *self._components(index))
+        return self._effect_marginals(self.coefficient_names, np.arange(len(self.mean)))
 
     def _marginals(self):
         return self._weight_marginals()
+
+    def _effect_marginals(self, names, index):
+        """Those of some effects."""
+        if self.integration is None:
+            mean, sd = self._effects.mean[index], np.sqrt(self._effects.variance[index])
+            return summary.make_gaussian_marginals(names, mean, sd)
+        return tabulate_mixture_marginals(names, *self._components(index))
 
     def _components(self, index):
         """Weights, means (P, m), sds and skewness of the components of the marginals of some effects."""

@@ -9,6 +9,7 @@ points of each axis, and is a quadratic function between.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from cavity.ep.corrections import (
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods import Gaussian
 from cavity.models.evaluations import Evaluations
+from cavity.models.hyperpriors import find_log_volume
 from cavity.models.integration_designs import GRID_STEP, MAX_DESIGN_NUMBERS, MAX_GRID_NUMBERS, choose_method, integrate
 from cavity.models.linear.evidence import FactorSettings
 from cavity.models.mixed.effect_mixture import EffectMixture
@@ -43,6 +45,7 @@ METHOD_NAMES = ("grid", "ccd", "mode")
 MAX_AUTO_LEVELS, MAX_AUTO_NUMBERS = 30, 6  # of a group, and of hyperparameters, where "auto" integrates
 AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found on an axis
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
+MIN_LOG_WEIGHT = -700.0  # of points
 N_PARTS = 8  # of the step of a grid, where quantiles are interpolated
 MAX_DENSE_NUMBERS = 1 << 25  # of correlations between effects and rows
 FREE_NUMBERS = {  # of hyperparameters by their scales, and the way back
@@ -65,9 +68,9 @@ class Integration(Frozen):
         Hyperparameters that are integrated, H of them.
     scales : tuple of str
         What their free numbers are: "log", "logit", "fisher z".
-    values : ndarray (P, H)
+    values : ndarray (P, H) or None
         Their values at the points.
-    coordinates : ndarray (P, H)
+    coordinates : ndarray (P, H) or None
         The points in standard deviations of the normal approximation at the maximum, along its axes.
     weights : ndarray (P,)
         Posterior probabilities of the points.
@@ -92,8 +95,8 @@ class Integration(Frozen):
     method: str = declare(records.one_of(*METHOD_NAMES), name="method?")
     names: tuple[str, ...] = declare(records.names(), name="names?")
     scales: tuple[str, ...] = declare(records.names(), name="scales?")
-    values: FloatArray = declare(Array("P H"), name="values?")
-    coordinates: FloatArray = declare(Array("P H"), name="coordinates?")
+    values: FloatArray | None = declare(Array("P H"), name="values?")
+    coordinates: FloatArray | None = declare(Array("P H"), name="coordinates?")
     weights: FloatArray = declare(Array("P", "nonnegative"), name="weights?")
     log_density: FloatArray = declare(Array("P"), name="log_density?")
     evidence_correction: float = declare(FINITE_REAL, name="evidence_correction?")
@@ -157,7 +160,9 @@ class Integration(Frozen):
         """
         z = self.coordinates
         origin, *steps = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), free)[0]
-        rest = np.log(self.weights) + 0.5 * np.sum(z**2, axis=1)
+        with np.errstate(divide="ignore"):
+            rest = np.maximum(np.log(self.weights), MIN_LOG_WEIGHT)
+        rest += 0.5 * np.sum(z**2, axis=1)
         sides = [
             np.arange(low, high + 0.5 * GRID_STEP / N_PARTS, GRID_STEP / N_PARTS)
             for low, high in zip(z.min(axis=0), z.max(axis=0), strict=True)
@@ -168,6 +173,9 @@ class Integration(Frozen):
             inside = interpolate.CubicSpline(z[order, 0], rest[order])(fine[:, 0])
         else:
             inside = interpolate.LinearNDInterpolator(z, rest)(fine)
+            nearest = set(map(tuple, np.rint(z / GRID_STEP).astype(int).tolist()))
+            is_near = [tuple(point) in nearest for point in np.rint(fine / GRID_STEP).astype(int).tolist()]
+            inside = np.where(is_near, inside, np.nan)  # the points of a grid are no convex set
         weights = np.exp(np.where(np.isnan(inside), -np.inf, inside) - 0.5 * np.sum(fine**2, axis=1))
         values = origin + fine @ np.array(steps)
         order = np.argsort(values)
@@ -182,6 +190,10 @@ def mix_effects(integration, mode):
         pins = {} if integration.pin_precisions is None else {"pin_precisions": integration.pin_precisions[number]}
         points.append(replace(mode, mean=integration.means[number], entries=integration.entries[number], **pins))
     return EffectMixture(points, integration.weights)
+
+
+class StoppedIntegral(Exception):
+    """The callback stopped the fit."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +218,7 @@ def choose_integration(setting, terms, n_free):
     return choose_method(setting, n_free) if n_free else "mode"
 
 
-def integrate_posterior(evidence, search, options, method):
+def integrate_posterior(evidence, search, options, method, start):
     """Return the `Integration` of a model about the maximum that a search has found, the posterior there, and its loo.
 
     Parameters
@@ -219,13 +231,15 @@ def integrate_posterior(evidence, search, options, method):
         Of the fits.
     method : str
         One of METHOD_NAMES.
+    start : tuple of ndarray
+        Sites to start from.
     """
     vector = evidence.vector
     evidence = type(evidence)(evidence.problem, vector, evidence.threads, replace(options, job=SILENT_JOB))
     evidence.is_exact = False  # leave-one-out densities need sites
     problem = search.optimum
     mode = vector.pack(replace_settings(problem)) if vector.size else np.zeros(0)
-    evidence.start = search.start
+    evidence.start = start
     labels = vector.describe(vector.unpack(mode))[0] if vector.size else []
     index = [i for i, name in enumerate(labels) if name in vector.priors] if method != "mode" else []
     hessian = None
@@ -237,12 +251,17 @@ def integrate_posterior(evidence, search, options, method):
                 NumericalWarning,
             )
             index = []
-    evidence.start = search.start
+    evidence.start = start
+    evidence.volume_targets = {labels[i]: vector.priors[labels[i]][1] for i in index}
+    job, counter = options.job.stage("integral"), count(1)
 
     def evaluate(free):
         x = mode.copy()
         x[index] = free
-        return _evaluate_point(evidence, x)
+        value = _evaluate_point(evidence, x)
+        if job.report(next(counter)):
+            raise StoppedIntegral
+        return value
 
     if not index:
         points = integrate(evaluate, np.zeros(0), np.zeros((0, 0)), "grid")
@@ -260,7 +279,7 @@ def replace_settings(problem):
 
 def _check_numbers(method, n):
     """Raise ValueError for more hyperparameters than a design has points for."""
-    most = MAX_GRID_NUMBERS + 2 if method == "grid" else MAX_DESIGN_NUMBERS
+    most = MAX_GRID_NUMBERS + 1 if method == "grid" else MAX_DESIGN_NUMBERS
     if n > most:
         way = "'ccd' has up to 8" if method == "grid" else "fix some by effect_covariances"
         raise ValueError(f"integrate={method!r} has at most {most} hyperparameters, got {n}: {way}")
@@ -279,7 +298,8 @@ def _evaluate_point(evidence, x):
     effects = Effects.of(point.geometry, point.belief)
     sites = evidence.sites(point.settings.likelihood)
     value = PointPosterior(point.settings, effects, merged.expand(point.fit), point.fit, (sites, merged.matrix))
-    return point.log_evidence + log_prior, value
+    volume = find_log_volume(evidence.volume_targets, *vector.describe(point.settings))
+    return point.log_evidence + log_prior + volume, value
 
 
 def find_correction(point):
@@ -333,8 +353,8 @@ def _summarise_points(points, method, names, vector):
         method,
         tuple(names),
         tuple(vector.priors[name][1] or "" for name in names),
-        values.reshape(len(points.weights), len(names)),
-        points.z,
+        values if names else None,
+        points.z if names else None,
         points.weights,
         points.log_density,
         float(points.log_integral - points.plain_log_integral) if names else correction.value,

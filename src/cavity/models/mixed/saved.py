@@ -37,7 +37,7 @@ CODING_SETTINGS = {
     "labels": records.JSON_OBJECT,
     "base_levels?": records.JSON_OBJECT,
 }
-INTEGRATION_ARRAYS = ("values", "coordinates", "weights", "log_density", "means", "entries", "skewness", "sd_factors")
+INTEGRATION_ARRAYS = ("weights", "log_density", "means", "entries", "skewness", "sd_factors")
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS_SETTINGS = {
     "group": records.names(),

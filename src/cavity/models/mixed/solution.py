@@ -1,16 +1,21 @@
 """From a problem to the posterior of all effects."""
 
 from dataclasses import replace
+from functools import partial
 
+from cavity.base.errors import NumericalWarning
+from cavity.base.errors import warn as warn_of
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.engine import Engine
 from cavity.ep.sparse import Pattern, Precision, Sparse
-from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.evidence_search import Solution
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.equal_rows import merge_equal_rows
-from cavity.models.mixed.integration import integrate_posterior
+from cavity.models.mixed.integration import StoppedIntegral, integrate_posterior
 from cavity.models.mixed.variance_search import learn_settings
 from cavity.runs.executors import Threads, single_blas
+
+warn = partial(warn_of, category=NumericalWarning)
 
 
 def solve(problem, names, options, threads):
@@ -21,17 +26,28 @@ def solve(problem, names, options, threads):
     geometry = problem.geometry(threads)
     last = options.job.final_job().substage("last")
     fit = Engine(geometry, sites, replace(options, job=last), search.start).run()
-    effects = Effects.of(geometry, fit.belief)
+    effects, site_fit = Effects.of(geometry, fit.belief), fit
     fit = replace(problem.sites.expand(problem.sites.correct(fit)), trace=fit.trace | search.trace)
     solution = Solution(problem, fit, effects, search.hyperparameters, search.status)
     if method is None:
         return solution
-    return add_integration(solution, evidence, search, replace(options, job=SILENT_JOB), method)
+    return add_integration(solution, evidence, search, options, method, (site_fit.tau, site_fit.rho))
 
 
-def add_integration(solution, evidence, search, options, method):
+def add_integration(solution, evidence, search, options, method, start):
     """Return a solution with hyperparameters integrated, or with corrections at their maximum."""
-    integration, log_evidence, loo = integrate_posterior(evidence, search, options, method)
+    if options.job.stopped or not solution.fit.converged:
+        return solution
+    if method != "mode" and search.status != CONVERGED_STATUS:
+        warn(f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}")
+        return solution
+    try:
+        integration, log_evidence, loo = integrate_posterior(evidence, search, options, method, start)
+    except StoppedIntegral:
+        return replace(solution, searched=STOPPED_STATUS)
+    except ArithmeticError as error:
+        warn(f"there is no integral over hyperparameters: {error}")
+        return solution
     value = solution.fit.log_evidence if log_evidence is None else log_evidence
     fit = replace(solution.fit, log_evidence=value, loo=loo)
     return replace(solution, fit=fit, integration=integration)

@@ -16,7 +16,7 @@ from cavity.models.linear.evidence_search import choose_likelihoods, maximise_ev
 from cavity.models.mixed.free_parameters import WIDE_LOG_SD
 from cavity.models.mixed.integration import choose_integration
 from cavity.models.search import SearchResult
-from cavity.priors import Beta, LogNormal, Uniform
+from cavity.priors import Beta, LogNormal, UniformCorrelation
 from cavity.priors.densities import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
@@ -111,7 +111,7 @@ class FreeTerms(FreeSettings):
         """
         likelihood = self.likelihood
         upper = LARGE_IN_SPREADS if likelihood.link == "identity" else 1.0
-        defaults = {LOGIT_SCALE: Beta(1.0, 1.0), FISHER_Z_SCALE: Uniform(-1.0, 1.0)}
+        defaults = {LOGIT_SCALE: Beta(1.0, 1.0), FISHER_Z_SCALE: UniformCorrelation()}
         positive = {name: prior for each in self.open for name, prior in each.default_priors(upper).items()}
         for target in list_targets(terms):
             prior = positive.get(target.name) if target.scale == LOG_SCALE else defaults[target.scale]

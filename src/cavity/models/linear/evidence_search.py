@@ -8,6 +8,7 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.fit_result import FitResult
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters
 from cavity.likelihoods.starts import estimate_spread
 from cavity.models import search
@@ -31,6 +32,10 @@ class Solution:
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
+SAMPLE_ROWS = 1 << 13  # of many rows on which the search begins; its maximum is about 3 sd away at MIN_SAMPLED_ROWS
+MIN_SAMPLED_ROWS = 1 << 15
+MAX_SAMPLED_NUMBERS = 1 << 9  # columns and free numbers up to which that many rows tell enough
+SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
@@ -113,18 +118,27 @@ def learn_settings(problem, names, groups, threads, options):
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
     vector = FreeFactors(names, groups, starts[0], problem)
-    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
+    few = sample_rows(problem, vector.size)
+    sample = None if few is None else LinearEvidence(few, vector, threads, replace(options, job=SILENT_JOB))
+    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job, sample)
 
 
-def maximise_evidence(evidence, starts, job):
-    """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
+def maximise_evidence(evidence, starts, job, sample=None):
+    """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with.
+
+    `sample` is the evidence of some of many rows, whose maximum is found first.
+    """
     vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
-    value, x, status = search.maximise(objective, [start], bounds, job, len(starts))
+    start, root = (None, None) if sample is None else _search_sample(sample, objective, starts, bounds)
+    if start is not None:
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=True)
+    if not objective.values:
+        start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
+    value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root)
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings)
     sd, note = [None] * len(start), f"no standard errors: {status}"
@@ -137,6 +151,38 @@ def maximise_evidence(evidence, starts, job):
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status
     return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
+
+
+# ------------------------------------------------------------------------------------------ some of many rows
+
+
+def sample_rows(problem, size):
+    """Return the problem of SAMPLE_ROWS rows, evenly spaced, where there are many more; else None."""
+    rows = problem.used
+    if rows.n < MIN_SAMPLED_ROWS or rows.X.shape[1] + size > MAX_SAMPLED_NUMBERS:
+        return None
+    some = rows.part(np.linspace(0, rows.n - 1, SAMPLE_ROWS).astype(np.intp))
+    return replace(problem, rows=some, used=some)
+
+
+def _search_sample(sample, objective, starts, bounds):
+    """Return the maximum of the evidence of some rows, and the root of the inverse Hessian that it gives for all rows.
+
+    None twice where EP fails on the way: then the search begins as that of few rows does.
+    """
+    vector, n = sample.vector, sample.problem.used.n
+    some = Objective(sample, vector, n)
+    start = _choose_start(some, starts, bounds, SILENT_JOB)
+    if not some.values:
+        return None, None
+    _, x, _ = search.climb(some, start, bounds, SAMPLE_GAIN, rounds=1)
+    root = search.newton_root(some, x, bounds)
+    if root is None:
+        return None, None
+    objective.steepness = some.steepness
+    # the curvature of the log evidence in numbers of the likelihood grows with the number of rows, that in others not
+    narrower = np.where(np.arange(vector.size) < vector.n_prior, 1.0, (n / objective.n_rows) ** 0.5)
+    return x, root * narrower[:, None]
 
 
 # ------------------------------------------------------------------------------------------ starts

@@ -73,6 +73,8 @@ class Objective:
         Rows that decide on tolerances.
     """
 
+    finer = 1.0  # factor on the tolerances
+
     def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=SILENT_JOB):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.evaluations = Evaluations(evidence, vector, job)
@@ -85,7 +87,7 @@ class Objective:
         self.points, self.steepness = [], 0.0  # of all evaluations; see `find_unexplored_points`
 
     def _tol(self):
-        return max(choose_search_tol(self.slope, self.n_rows), self.evidence.options.tol)
+        return max(choose_search_tol(self.finer * self.slope, self.n_rows), self.evidence.options.tol)
 
     def _point(self, x, options=None):
         """The point of a vector and minus its value; None and a value worse than all others where EP fails."""
@@ -136,6 +138,10 @@ class Objective:
         self.steepness = np.maximum(self.steepness, np.abs(slopes) / max(1.0, self.slope))
         return value, slopes
 
+    def slopes_at(self, x):
+        """Return the gradient of an earlier evaluation, whatever its tolerance."""
+        return self._cache[x.tobytes()][2]
+
 
 class StoppedByCallback(Exception):
     """Raised where the callback stops the search."""
@@ -159,7 +165,7 @@ def warn_without_start(n, job):
     return STOPPED_STATUS if job.stopped else SEARCH_NOT_CONVERGED
 
 
-def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True, root=None):
+def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True, **newton):
     """Climb from starts and leave plateaus; warn if the search does not converge.
 
     Parameters
@@ -178,8 +184,8 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
         The first is followed for ROUGH_STEPS steps, and to the end if its value is then the best.
     check_bounds : bool, default True
         Whether to warn where bounds stop the search on a slope.
-    root : ndarray (n, n), optional
-        An approximate root of the inverse Hessian at the starts, as for `climb`.
+    **newton
+        The `root` and `least` of `climb`.
 
     Returns
     -------
@@ -189,7 +195,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     if not objective.values:
         return np.inf, None, warn_without_start(n_tried, job)
     stages = job.iterate_stages("search", starts, len(starts), "search")
-    runs = [climb(objective, x, bounds, job=stage, root=root, least=SMALLEST_SLOPE) for x, stage in stages]
+    runs = [climb(objective, x, bounds, job=stage, **newton) for x, stage in stages]
     stage = job.stage("search from another start")
     runs += [
         _challenge(objective, x, bounds, min(run[0] for run in runs), stage) for x in other_starts[: 1 - job.stopped]

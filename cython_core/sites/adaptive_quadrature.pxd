@@ -132,17 +132,22 @@ cdef inline void move_anchor(Tile *t, Py_ssize_t i, const Density *p, int kind, 
 
 
 cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
-    """A mode of h, roughly, by steps of Newton that go uphill where h bends upward too."""
+    """A mode of h, roughly: steps of Newton, uphill where h bends upward too, halved until h does not fall."""
     cdef Slopes at
-    cdef double slope, step
-    cdef int _step
+    cdef double slope, step, height, here = evaluate_height(kind, t, i, p, f)
+    cdef int _step, _halving
     for _step in range(MAX_CLIMB):
         evaluate_slopes(kind, p, f, &at)
         slope = at.l1 - (f - t.m[i]) / t.v[i]
         step = slope / (1.0 / t.v[i] + fabs(at.l2))
-        f += step
         if slope * step < 1e-2:
-            break
+            return f + step
+        for _halving in range(MAX_CLIMB):                   # l like -|f| far away sends the step as far beyond
+            height = evaluate_height(kind, t, i, p, f + step)
+            if height >= here:
+                break
+            step *= 0.5
+        f, here = f + step, height
     return f
 
 

@@ -134,6 +134,12 @@ def few_rows(X, y):
     return floats(done.log_evidence, done.mean, *done.predict(X))
 
 
+def learnt_scale(X, y):
+    """A generalised linear model of which the scale of the noise is learnt."""
+    done = GLM(likelihoods.StudentT(4.0, None), prior_variance=0.01).fit(X, y)
+    return floats(done.log_evidence, done.mean, done.variance, done.hyperparameters.values)
+
+
 def regression(X, y):
     done = cavity.LinearRegression(intercept=False).fit(X, y)
     return floats(done.elbo, done.mean, *done.predict(X))
@@ -241,6 +247,7 @@ CANDIDATES = "models.streaming_gp.update.MAX_CANDIDATE_ROWS"
 WAITING_ROWS = "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS"
 BLOCKS = "models.mixture.e_step.MAX_BLOCK_ROWS models.mixture.e_step.MIN_BLOCK_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
+SEARCHED_ROWS = "models.linear.evidence_search.MIN_SAMPLED_ROWS models.linear.evidence_search.SAMPLE_ROWS"
 BLOCKS_OF_FILES = "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.MIN_GRAM_ROWS covariances.program.MIN_GRAM_NUMBERS"
 SPARSE_FILES = ("inducing_basis", "rows", "new_data_factor", "bound_increment")
@@ -295,6 +302,7 @@ SWITCHES = [
     Switch("ep.dense.MAX_LOOP_COLUMNS", (D, D - 1), glm(schedule="parallel"), ROUNDING),
     Switch("sources.features.ROWS_PER_BLOCK models.glm.problem.ROWS_PER_BLOCK", (N, 7), glm()),
     Switch("sources.features.ROWS_PER_BLOCK models.glm.problem.ROWS_PER_BLOCK", (N, 7), few_rows, BITS, "-few"),
+    Switch(SEARCHED_ROWS, ((HUGE, N), (N, N // 2)), learnt_scale, RULES),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.sparse_rows.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),

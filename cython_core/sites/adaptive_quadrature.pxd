@@ -32,7 +32,7 @@ cdef extern from *:
 cdef enum:
     MAX_NODES = 1024
     MAX_DEPTH = 48                       # of halvings
-    MAX_HALVINGS = 4000                  # of one panel: a dozen is typical
+    MAX_HALVINGS = 500                   # of one panel: a dozen is typical
     MAX_CLIMB = 60
     SUMS = 6                             # total, first, second, change, square, bend
 
@@ -132,17 +132,22 @@ cdef inline void move_anchor(Tile *t, Py_ssize_t i, const Density *p, int kind, 
 
 
 cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
-    """A mode of h, roughly, by steps of Newton that go uphill where h bends upward too."""
+    """A mode of h, roughly: steps of Newton, uphill where h bends upward too, halved until h does not fall."""
     cdef Slopes at
-    cdef double slope, step
-    cdef int _step
+    cdef double slope, step, height, here = evaluate_height(kind, t, i, p, f)
+    cdef int _step, _halving
     for _step in range(MAX_CLIMB):
         evaluate_slopes(kind, p, f, &at)
         slope = at.l1 - (f - t.m[i]) / t.v[i]
         step = slope / (1.0 / t.v[i] + fabs(at.l2))
-        f += step
         if slope * step < 1e-2:
-            break
+            return f + step
+        for _halving in range(MAX_CLIMB):                   # l like -|f| far away sends the step as far beyond
+            height = evaluate_height(kind, t, i, p, f + step)
+            if height >= here:
+                break
+            step *= 0.5
+        f, here = f + step, height
     return f
 
 
@@ -226,7 +231,7 @@ cdef inline void panel_sums(
 ) noexcept nogil:
     cdef double x[NODES]
     cdef double weights[NODES]
-    cdef double middle = 0.5 * (left + right), half = 0.5 * (right - left)
+    cdef double middle = 0.5 * (left + right), half = 0.5 * fabs(right - left)
     cdef int j
     for j in range(SUMS):
         sums[j] = 0.0
@@ -235,22 +240,31 @@ cdef inline void panel_sums(
     add_nodes(kind, t, i, x, weights, sums)
 
 
+cdef inline double find_panel_noise(const Tile *t, Py_ssize_t i, double x) noexcept nogil:
+    """The rounding error of h at a distance from the anchor, where l has fallen by no more than the Gaussian rises."""
+    return 4e-16 * (fabs(t.l[i]) + fabs(x * t.pull[i]) + x * x * t.half_precision[i])
+
+
 cdef inline void add_panel_by_halves(
-    int kind, const Tile *t, Py_ssize_t i, double left, double right, double *sums,
+    int kind, const Tile *t, Py_ssize_t i, double near, double far, double *sums,
 ) noexcept nogil:
-    """Add a panel to the sums, halved until its halves agree with it, or it is negligible beside them."""
-    cdef double lefts[MAX_DEPTH + 2]
-    cdef double rights[MAX_DEPTH + 2]
+    """Add a panel to the sums, halved until its halves agree with it, or it is negligible beside them.
+
+    The half nearer to where sums began goes first: the farther one is the less by itself.
+    """
+    cdef double nears[MAX_DEPTH + 2]
+    cdef double fars[MAX_DEPTH + 2]
     cdef Sums wholes[MAX_DEPTH + 2]
     cdef Sums both, first, second
-    cdef double a, b, middle
+    cdef double a, b, middle, share = find_panel_noise(t, i, near) + find_panel_noise(t, i, far)
     cdef int depth = 0, j, work = 0
     cdef bint small
-    lefts[0], rights[0] = left, right
-    panel_sums(kind, t, i, left, right, wholes[0])
+    share = share if share > 1e-12 else 1e-12
+    nears[0], fars[0] = near, far
+    panel_sums(kind, t, i, near, far, wholes[0])
     while depth >= 0:
         work += 1
-        a, b = lefts[depth], rights[depth]
+        a, b = nears[depth], fars[depth]
         middle = 0.5 * (a + b)
         panel_sums(kind, t, i, a, middle, first)
         panel_sums(kind, t, i, middle, b, second)
@@ -261,14 +275,14 @@ cdef inline void add_panel_by_halves(
                  and fabs(both[2] - wholes[depth][2]) <= 1e-16 * sums[2]
                  and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4]
                  and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]))
-        small = small or agree(kind, t, i, wholes[depth], both, 1e-12)
-        if small or depth == MAX_DEPTH or not (a < middle < b) or work > MAX_HALVINGS:
+        small = small or agree(kind, t, i, wholes[depth], both, share)
+        if small or depth == MAX_DEPTH or middle == a or middle == b or work > MAX_HALVINGS:
             for j in range(SUMS):
                 sums[j] += both[j]
             depth -= 1
         else:
-            lefts[depth], rights[depth] = middle, b
-            lefts[depth + 1], rights[depth + 1] = a, middle
+            nears[depth], fars[depth] = middle, b
+            nears[depth + 1], fars[depth + 1] = a, middle
             for j in range(SUMS):
                 wholes[depth][j], wholes[depth + 1][j] = second[j], first[j]
             depth += 1
@@ -285,10 +299,7 @@ cdef inline void add_side(
     width = width if width < 2.0 else 2.0
     while d < full:
         next = d + width if d + 1.5 * width < full else full
-        if side > 0.0:
-            add_panel_by_halves(kind, t, i, centre + d, centre + next, sums)
-        else:
-            add_panel_by_halves(kind, t, i, centre - next, centre - d, sums)
+        add_panel_by_halves(kind, t, i, centre + side * d, centre + side * next, sums)
         d, width = next, 2.0 * width
 
 
@@ -329,13 +340,14 @@ cdef inline void integrate_adaptively(int kind, Tile *t, Py_ssize_t i) noexcept 
         return
     for j in range(SUMS):
         sums[j] = 0.0
-    for j in range(count):
-        if not lowest <= centres[j] <= highest:
-            continue
-        low = lowest if j == 0 or centres[j - 1] < lowest else 0.5 * (centres[j - 1] + centres[j])
-        high = highest if j == count - 1 or centres[j + 1] > highest else 0.5 * (centres[j] + centres[j + 1])
-        add_side(kind, t, i, &p, centres[j], low, sums)
-        add_side(kind, t, i, &p, centres[j], high, sums)
+    for _pass in range(2):                                  # from the anchor first, beside which others may be little
+        for j in range(count):
+            if not lowest <= centres[j] <= highest or (centres[j] == 0.0) == (_pass == 1):
+                continue
+            low = lowest if j == 0 or centres[j - 1] < lowest else 0.5 * (centres[j - 1] + centres[j])
+            high = highest if j == count - 1 or centres[j + 1] > highest else 0.5 * (centres[j] + centres[j + 1])
+            add_side(kind, t, i, &p, centres[j], low, sums)
+            add_side(kind, t, i, &p, centres[j], high, sums)
     if not (sums[0] > 0.0 and sums[0] < INFINITY):
         sums[0] = NAN
     put_sums(t, i, sums)

@@ -59,7 +59,7 @@ cdef extern from *:
     const double MIN_NEWTON_GAIN "CV_MIN_NEWTON_GAIN"  # twice the nats that a Newton step may still gain at the anchor
 
 cdef enum:
-    MAX_NEWTON_STEPS = 200                     # of Newton to the anchor; a handful is typical
+    MAX_NEWTON_STEPS = 4000                    # of Newton to the anchor; a handful is typical, or one a unit of f
     MAX_NODES = 256                     # of the smooth rule
 
 ctypedef double Lanes[CV_LANES]             # a number of each site

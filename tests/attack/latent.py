@@ -3,12 +3,10 @@
 GLMs, mixed models and Gaussian processes are one problem there: f ~ N(mean, K), a site a row.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from attack.covariances import composed, table
 from attack.rule import Wrong, finite, near, sure
-from attack.sites import positive
+from attack.sites import positive, vary
 from reference import gaussian_process as reference
 from reference import mixed as mixed_reference
 from support.glms import factors
@@ -57,12 +55,6 @@ def observed(rng, f, name=None):
         return likelihoods.Laplace(positive(rng, -0.5, 0.5)), f + rng.laplace(size=n)
     counts = rng.poisson(np.exp(np.minimum(f, 6)))
     return (likelihoods.Poisson() if name == "Poisson" else likelihoods.NegativeBinomial(positive(rng, -1, 2))), counts
-
-
-def vary(rng, likelihood):
-    """Move positive parameters by factors up to three."""
-    positive_ones = [name for name, domain in likelihood.parameters.items() if domain in ("positive", "scale")]
-    return replace(likelihood, **{name: getattr(likelihood, name) * positive(rng, -0.5, 0.5) for name in positive_ones})
 
 
 def options(rng, likelihood, n):

@@ -1,8 +1,11 @@
 """Sites at random cavities, against closed forms and quadrature in many digits."""
 
+from dataclasses import replace
+
 import numpy as np
 from attack.rule import near
 from reference.sites import entry
+from support.responses import SPECIAL_RESPONSES, draw, make_likelihood
 from support.sites import assert_golden, kernel
 
 from cavity import likelihoods
@@ -10,6 +13,7 @@ from cavity.likelihoods import Likelihood
 
 # d1 sd and d2 variance of a site of quadrature below which 1e-10 is of this: 1e-13 of what moves the cavity by a sd
 SMALLEST = 1e-3
+NOT_CONCAVE = ("Beta", "BetaBinomial", "ZeroInflatedPoisson", "ZeroInflatedNegativeBinomial", "HurdlePoisson")
 
 
 def positive(rng, low=-2, high=2):
@@ -64,9 +68,27 @@ def quadrature(rng):
     check(name, parameters, y, power, *cavity_near(rng, place, scale))
 
 
-def check(name, parameters, y, power, mean, variance):
+def vary(rng, likelihood):
+    """Move positive parameters by factors up to three."""
+    positive_ones = [name for name, domain in likelihood.parameters.items() if domain in ("positive", "scale")]
+    return replace(likelihood, **{name: getattr(likelihood, name) * positive(rng, -0.5, 0.5) for name in positive_ones})
+
+
+def responses(rng):
+    """Positive amounts, times that may be censored, shares, counts with excess zeros, ordered classes, quantiles."""
+    row = str(rng.choice(list(SPECIAL_RESPONSES)))
+    likelihood, place = vary(rng, make_likelihood(row)), float(rng.choice([0.0, 1.0, 3.0]) * rng.normal())
+    parameters = {name: getattr(likelihood, name) for name in SPECIAL_RESPONSES[row][0]}
+    y = draw(row, rng, np.full(3, place))[rng.integers(3)].tolist()
+    y = tuple(y) if isinstance(y, list) else int(y) if y == int(y) else y
+    power = float(rng.uniform(0.05, 1)) if likelihood.any_power and rng.random() < 0.5 else 1.0
+    mean, variance = cavity_near(rng, place, 1.0)
+    check(type(likelihood).__name__, parameters, y, power, mean, variance, quick=row not in NOT_CONCAVE)
+
+
+def check(name, parameters, y, power, mean, variance, quick=True):
     """Compare one site with many digits."""
-    expected = entry(name, parameters, y, power, mean, variance, quick=True)
+    expected = entry(name, parameters, y, power, mean, variance, quick)
     likelihood = getattr(likelihoods, name)(**parameters)
     observed = np.ascontiguousarray(np.atleast_1d(likelihood.check(np.array([y], dtype=float))))
     found = kernel(likelihood, observed, power, np.array([mean]), np.array([variance]))
@@ -100,4 +122,4 @@ def own_likelihoods(rng):
     near("d2", found[2] * variance, d2 * variance, 1e-7 * (1 + abs(d2 * variance)))
 
 
-ATTACKS = (closed_forms, quadrature, own_likelihoods)
+ATTACKS = (closed_forms, quadrature, responses, own_likelihoods)

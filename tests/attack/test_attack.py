@@ -10,7 +10,7 @@ from attack.trials import ATTACKS, trial
 
 import cavity
 
-SLOW = ("quadrature", "formulas", "mixed", "sparse_rows", "generalised_linear")
+SLOW = ("quadrature", "responses", "formulas", "mixed", "sparse_rows", "generalised_linear")
 
 
 def some_trials(name):

@@ -171,3 +171,18 @@ def test_golden_sites(name):
             assert log_z == pytest.approx(expected[0], rel=AT_REST, abs=AT_REST)
             assert d1 == pytest.approx(expected[1], rel=AT_REST, abs=AT_REST / v**0.5)
             assert d2 == pytest.approx(expected[2], rel=AT_REST, abs=AT_REST / v)
+
+
+def test_a_share_at_one_in_a_wide_cavity():
+    """log p falls like -|f| on either side: from there a step by Newton is as long as the variance."""
+    likelihood = likelihoods.Beta(17.26974112523869)
+    values = "1.9667517820917544264 -0.035164650860068451895 -0.0012863817726524176979 2.9640365724716562201"
+    entry = {
+        "likelihood": "Beta",
+        "mean": 32.40691757467599,
+        "variance": 775.663415261661,
+        "values": [*values.split(), "0.58452745012559729895", "0.0022007208940760833352"],
+    }
+    y = likelihood.check(np.array([0.9997601330842962]))
+    moments = kernel(likelihood, y, 1.0, np.array([entry["mean"]]), np.array([entry["variance"]]))
+    assert_golden(entry, [float(moment[0]) for moment in moments], smallest=1e-3)

@@ -53,6 +53,26 @@ def gasoline():
     return table.assign(**batches), "share ~ " + " + ".join(batches) + " + temp"
 
 
+def insurance():
+    """Claims of 64 groups of car owners: glm(Claims ~ District + Group + Age + offset(log(Holders)), poisson) of MASS.
+
+    Venables and Ripley (2002), section 7.3; engine size and age are ordered, with polynomial contrasts.
+    """
+    table = load("MASS", "Insurance")
+    contrasts = {
+        "L": [-3, -1, 1, 3] / np.sqrt(20),
+        "Q": np.array([1, -1, -1, 1]) / 2,
+        "C": [-1, 3, -3, 1] / np.sqrt(20),
+    }
+    levels = {"Group": ("<1l", "1-1.5l", "1.5-2l", ">2l"), "Age": ("<25", "25-29", "30-35", ">35")}
+    columns = {}
+    for name, labels in levels.items():
+        places = [labels.index(label) for label in table[name]]
+        columns |= {f"{name}{power}": contrast[places] for power, contrast in contrasts.items()}
+    formula = " + ".join(["Claims ~ C(District)", *columns, "offset(log(Holders))"])
+    return table.assign(**columns), formula
+
+
 FITS = {
     "lung, Weibull": (
         lung,
@@ -88,6 +108,13 @@ FITS = {
         [2.894580, -0.569372, 0.082320, -0.448428, 0.088080, 0.356901, 0.292109],
         [0.227924, 0.157608, 0.164683, 0.237599, 0.241541, 0.246618, 0.182936],
         {"dispersion": (1.274893, 0.161045)},
+    ),
+    "insurance, Poisson": (
+        insurance,
+        likelihoods.Poisson(),
+        [-1.810508, 0.025868, 0.038524, 0.234205, 0.429708, 0.004632, -0.029294, -0.394432, -0.000355, -0.016737],
+        [0.032972, 0.043016, 0.050512, 0.061673, 0.049459, 0.041988, 0.033069, 0.049404, 0.048918, 0.048478],
+        {},
     ),
     "bioChemists, zero-inflated Poisson": (
         chemists,

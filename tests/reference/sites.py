@@ -311,7 +311,6 @@ NAMES = {
     "Gaussian": {"noise_variance": "noise"},
     "NegativeBinomial": {"dispersion": "r"},
     "StudentT": {"degrees_of_freedom": "nu"},
-    "AsymmetricLaplace": {"quantile_level": "quantile"},
     "Clutter": {
         "clutter_weight": "weight",
         "clutter_variance": "clutter",

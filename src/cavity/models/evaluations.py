@@ -89,7 +89,8 @@ class Evaluations:
     Parameters
     ----------
     evidence : object
-        `at(settings, **options)` returns an `EvidencePoint`; `start` are the sites that the next fit starts from.
+        `at(settings, **options)` returns an `EvidencePoint`; `start` are the sites that the next fit starts from, and
+        `share_left`, if it has one, decides when that fit ends.
     vector : FreeSettings
         The free settings.
     job : Job, optional
@@ -99,7 +100,8 @@ class Evaluations:
     def __init__(self, evidence, vector, job=SILENT_JOB):
         self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
         state = job.restore(SavedEvaluation)
-        self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])
+        self._points = [] if state is None else state["points"]
+        self._memory = {} if state is None else state["memory"]
         self._last = None  # the last evaluation, not yet saved: its gradient may follow
 
     def at(self, x, **options):
@@ -110,7 +112,8 @@ class Evaluations:
             point = replace(self._points[self._next], settings=settings)
             self._next += 1
             if self._next == len(self._points):
-                self.evidence.start = self._sites
+                for name, value in self._memory.items():
+                    setattr(self.evidence, name, value)
             if np.isnan(point.log_evidence):
                 raise ArithmeticError("EP failed at this point before the checkpoint")
             return point
@@ -139,5 +142,5 @@ class Evaluations:
         if self._last is not None and self._job.has_checkpoint:
             self._points = [*self._points, self._last]
             self._next, self._last = len(self._points), None
-            state = {"points": self._points, "sites": self.evidence.start}
-            self._job.store(lambda: state)
+            memory = {name: getattr(self.evidence, name, None) for name in ("start", "share_left")}
+            self._job.store(lambda: {"points": self._points, "memory": memory})

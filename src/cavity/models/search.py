@@ -73,6 +73,8 @@ class Objective:
         Rows that decide on tolerances.
     """
 
+    finer = 1.0  # factor on the tolerances
+
     def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=SILENT_JOB):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.evaluations = Evaluations(evidence, vector, job)
@@ -85,7 +87,7 @@ class Objective:
         self.points, self.steepness = [], 0.0  # of all evaluations; see `find_unexplored_points`
 
     def _tol(self):
-        return max(choose_search_tol(self.slope, self.n_rows), self.evidence.options.tol)
+        return max(choose_search_tol(self.finer * self.slope, self.n_rows), self.evidence.options.tol)
 
     def _point(self, x, options=None):
         """The point of a vector and minus its value; None and a value worse than all others where EP fails."""
@@ -136,6 +138,10 @@ class Objective:
         self.steepness = np.maximum(self.steepness, np.abs(slopes) / max(1.0, self.slope))
         return value, slopes
 
+    def slopes_at(self, x):
+        """Return the gradient of an earlier evaluation, whatever its tolerance."""
+        return self._cache[x.tobytes()][2]
+
 
 class StoppedByCallback(Exception):
     """Raised where the callback stops the search."""
@@ -159,7 +165,7 @@ def warn_without_start(n, job):
     return STOPPED_STATUS if job.stopped else SEARCH_NOT_CONVERGED
 
 
-def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True):
+def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True, **newton):
     """Climb from starts and leave plateaus; warn if the search does not converge.
 
     Parameters
@@ -178,6 +184,8 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
         The first is followed for ROUGH_STEPS steps, and to the end if its value is then the best.
     check_bounds : bool, default True
         Whether to warn where bounds stop the search on a slope.
+    **newton
+        The `root` and `least` of `climb`.
 
     Returns
     -------
@@ -187,7 +195,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     if not objective.values:
         return np.inf, None, warn_without_start(n_tried, job)
     stages = job.iterate_stages("search", starts, len(starts), "search")
-    runs = [climb(objective, x, bounds, job=stage) for x, stage in stages]
+    runs = [climb(objective, x, bounds, job=stage, **newton) for x, stage in stages]
     stage = job.stage("search from another start")
     runs += [
         _challenge(objective, x, bounds, min(run[0] for run in runs), stage) for x in other_starts[: 1 - job.stopped]
@@ -240,14 +248,24 @@ def is_flat(slope, value):
     return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=SILENT_JOB, root=None):
+def climb(
+    objective,
+    start,
+    bounds,
+    gain=SMALLEST_GAIN,
+    most=MOST_STEPS,
+    rounds=MOST_ROUNDS,
+    job=SILENT_JOB,
+    root=None,
+    least=LEAST_NEWTON_STEP,
+):
     """Minimise by L-BFGS-B: return the value, the point, and the largest slope there that no bound stops.
 
     The objective returns the value and its gradient; the search ends when a step gains less than `gain` of the value.
     The first step is one unit of a log parameter long: L-BFGS-B's own, the gradient, would lead to the far corners of
     the bounds. Where a round ends on a slope, the next begins in smaller units, `rounds` times at most.
     With an approximate `root` of the inverse Hessian, the first step is Newton's, and the slope is the smaller one of
-    that in log parameters and that in units of their standard errors.
+    that in log parameters and that in units of their standard errors; this round ends at the slope `least` in these.
     The `job` gets an event after every evaluation, with the best value so far. There are at most EVALUATIONS_A_STEP for
     each of the `most` steps of a round, and those of its last line search, of which SciPy makes 20.
     """
@@ -261,7 +279,8 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     for first in (True, *[False] * (rounds - 1)):
         before = best[1]
         if not job.stopped:
-            best = _descend(objective, best, bounds, gain, most, has_stopped, root if first else None)
+            at_slope = (root, least) if first and root is not None else (None, SMALLEST_SLOPE)
+            best = _descend(objective, best, bounds, gain, most, has_stopped, *at_slope)
         slope = find_free_slope(best, bounds, root)
         if job.stopped or is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
             break
@@ -277,12 +296,15 @@ def find_free_slope(best, bounds, root=None):
     return largest if root is None else min(largest, float(np.max(np.abs(root.T @ slope))))
 
 
-def _descend(objective, best, bounds, gain, most, has_stopped, root=None):
+def _descend(objective, best, bounds, gain, most, has_stopped, root, least):
     """Run L-BFGS-B from (point, value, gradient); return the best such triple of all its evaluations."""
     start, first, box = best[0], best[0], bounds
-    length, least = 1.0 / max(1.0, float(np.linalg.norm(best[2]))), SMALLEST_SLOPE
-    if root is not None:  # in coordinates z about the start in which the Hessian is about the identity
-        first, box, length, least = np.zeros(root.shape[1]), None, 1.0, LEAST_NEWTON_STEP
+    length = 1.0 / max(1.0, float(np.linalg.norm(best[2])))
+    if root is not None:  # in coordinates z about the start in which the gradient is about the length of Newton's step:
+        first, box = np.zeros(root.shape[1]), None  # in units of that length L-BFGS-B's first step, of one unit, is it
+        unit = float(np.linalg.norm(root.T @ best[2])) or 1.0
+        root, length = root * unit, unit**-2
+        least *= unit
     evaluated = {first.tobytes(): best[1:]}
 
     def scaled(z):
@@ -294,7 +316,7 @@ def _descend(objective, best, bounds, gain, most, has_stopped, root=None):
             best = x.copy(), value, slope
         if before is None and has_stopped(best):
             raise StoppedByCallback
-        return length * value, length * slope if root is None else root.T @ slope
+        return length * value, length * (slope if root is None else root.T @ slope)
 
     options = {"maxiter": most, "maxfun": EVALUATIONS_A_STEP * most, "ftol": gain, "gtol": least * length}
     with suppress(StoppedByCallback):

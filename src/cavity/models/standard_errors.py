@@ -12,8 +12,8 @@ NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
 
-def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=SILENT_JOB):
-    """Return the standard errors of values at a maximum of the log evidence.
+def find_covariance(evaluations, x, bounds, names, is_flat=lambda i: False, job=SILENT_JOB):
+    """Return the covariance of free numbers at a maximum of the log evidence, from its curvature.
 
     Parameters
     ----------
@@ -25,8 +25,6 @@ def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda
         Those of the search; numbers at a bound count as known.
     names : sequence of str
         Names of the values.
-    jacobian : ndarray (n, n)
-        Derivatives of the values in the free numbers.
     is_flat : callable, optional
         is_flat(i) returns whether the evidence does not fall far away from free number i, for those at a bound or with
         little curvature; flat ones have no standard error.
@@ -35,34 +33,40 @@ def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda
 
     Returns
     -------
-    sd : list of float or None
-        The standard errors.
+    covariance : ndarray (n, n)
+        Zero for numbers that have none.
+    has_error : ndarray (n,) of bool
+        Which numbers have a standard error.
     note : str
-        Why there is none, or "".
+        Why others have none, or "".
     """
-    doubtful = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
-    free = np.flatnonzero(~doubtful)
+    n, doubtful = len(x), (x <= bounds[:, 0]) | (x >= bounds[:, 1])
+    covariance, free = np.zeros((n, n)), np.flatnonzero(~doubtful)
+    none = covariance, np.zeros(n, dtype=bool)
     matrix = curvature(evaluations, x, free, job)
     if job.stopped:
-        return [None] * len(x), f"no standard errors: {STOPPED_STATUS}"
+        return *none, f"no standard errors: {STOPPED_STATUS}"
     if matrix is not None:
         doubtful[free[np.diagonal(matrix) < MIN_STANDARD_CURVATURE]] = True
     flat = [i for i in np.flatnonzero(doubtful) if is_flat(i)]
     if matrix is None:
-        return [None] * len(x), NO_FIXED_POINT
+        return *none, NO_FIXED_POINT
     inside = ~np.isin(free, flat)
-    matrix, free, n = matrix[np.ix_(inside, inside)], free[inside], len(x)
+    matrix, free = matrix[np.ix_(inside, inside)], free[inside]
     if len(free) and not np.linalg.eigvalsh(matrix)[0] > 0:
-        return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
-    covariance = np.zeros((n, n))
+        return *none, "no standard errors: the log evidence is not curved downwards in every direction"
     covariance[np.ix_(free, free)] = np.linalg.inv(matrix)
+    has_error = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
+    labels = ", ".join(name for name, known in zip(names, has_error, strict=True) if not known)
+    return covariance, has_error, f"no standard error of {labels}: the log evidence is flat there" if labels else ""
+
+
+def find_standard_errors(covariance, has_error, jacobian):
+    """Return the standard errors of values, a list of float or None, from the derivatives (n, n) in free numbers."""
     size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
     rows = jacobian / size[:, None]
     sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    has_error = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
-    labels = ", ".join(name for name, known in zip(names, has_error, strict=True) if not known)
-    note = f"no standard error of {labels}: the log evidence is flat there" if labels else ""
-    return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)], note
+    return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)]
 
 
 def curvature(evaluations, x, free, job=SILENT_JOB):

@@ -11,14 +11,15 @@ from scipy.special import gammaln
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student_t
 from support.glms import GLM, problem_of
-from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, ROOT_EPS
+from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, ROOT_EPS, ROUNDING, SLOPES
 
 import cavity
 from cavity import likelihoods
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
 from cavity.models import standard_errors
-from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
+from cavity.models.linear import evidence_search
+from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence, find_share_left
 from cavity.runs.executors import Threads
 
 MADE = {
@@ -92,6 +93,49 @@ def test_gradient_is_that_of_whole_fits(name, power):
 
 
 # ------------------------------------------------------------------------------------------ maxima
+
+
+@pytest.mark.parametrize("name", ["NegativeBinomial", "StudentT", "Own"])
+def test_a_search_that_begins_on_some_rows_ends_at_the_maximum_of_all(name, monkeypatch):
+    """With fewer evaluations of all rows and the same standard errors; where some rows tell little, it is as ever."""
+    made = OwnStudentT(3.0, 0.3) if name == "Own" else MADE[name]
+    X, y = observed(made, 1000)
+    model = GLM(replace(made, **dict.fromkeys(made.parameters)), prior_variance=1.0)
+    weights = 1.0 + 0.5 * (np.arange(1000) % 3)
+    usual = model.fit(X, y, sample_weight=weights)
+    monkeypatch.setattr(evidence_search, "MIN_SAMPLED_ROWS", 1000)
+    monkeypatch.setattr(evidence_search, "SAMPLE_ROWS", 300)
+    sampled = model.fit(X, y, sample_weight=weights)
+    assert sampled.converged
+    assert sampled.trace["learning"].size < usual.trace["learning"].size
+    np.testing.assert_allclose(sampled.hyperparameters.values, usual.hyperparameters.values, rtol=SLOPES)
+    np.testing.assert_allclose(sampled.hyperparameters.sd, usual.hyperparameters.sd, rtol=EXPANSION)
+    assert sampled.log_evidence == pytest.approx(usual.log_evidence, abs=AT_REST)
+    monkeypatch.setattr(evidence_search, "MAX_SAMPLE_VARIANCE", 0.0)
+    assert model.fit(X, y, sample_weight=weights).hyperparameters.values == pytest.approx(
+        usual.hyperparameters.values, rel=OPTIMUM
+    )
+
+
+def test_a_search_that_begins_on_some_rows_is_the_same_with_any_threads(monkeypatch):
+    """Bits; a prior variance is learnt, too."""
+    X, y = observed(MADE["NegativeBinomial"], 1000, 6)
+    monkeypatch.setattr(evidence_search, "MIN_SAMPLED_ROWS", 1000)
+    monkeypatch.setattr(evidence_search, "SAMPLE_ROWS", 500)
+    model = GLM(likelihoods.NegativeBinomial(), prior_variance=1.0)
+    one, two = (model.fit(X, y, learn="prior_variance", n_threads=n) for n in (1, 2))
+    assert one.hyperparameters == two.hyperparameters
+    np.testing.assert_array_equal(one.trace["learning"], two.trace["learning"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"), [([4.0], 0.3), ([8.0, 4.0, 1.0], 1.0), ([9.0, 1.0, 0.1], 1 / 8), ([1.0, 1e-9], 1e-2)]
+)
+def test_the_share_of_a_change_that_is_left(changes, share):
+    """Sums of geometric series; 1 after steps of the double loop, and after sweeps that shrink slowly."""
+    trace = {"change": np.array(changes), "double_loop": 0}
+    assert find_share_left(trace, 0.3) == pytest.approx(share, rel=ROUNDING)
+    assert find_share_left(trace | {"double_loop": 3}, 0.3) == 1.0
 
 
 def test_gaussian_noise_is_learnt_as_by_the_closed_form():

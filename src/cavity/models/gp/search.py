@@ -14,7 +14,7 @@ from cavity.models.evaluations import Evaluations
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
 from cavity.models.search import STARTING_STAGE, Objective, SearchResult, evaluate_starts, maximise
-from cavity.models.standard_errors import find_standard_errors
+from cavity.models.standard_errors import find_covariance, find_standard_errors
 
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
 
@@ -84,5 +84,6 @@ def add_standard_errors(learnt, model, evidence):
     vector = FreeHyperparameters(settings, covariance_is_free, own, find_unit(evidence.rows.y))
     _, _, jacobian = vector.describe(settings)
     evaluations = Evaluations(evidence, vector)
-    sd, note = find_standard_errors(evaluations, vector.pack(settings), vector.bounds(), learnt.names, jacobian)
+    covariance, has_error, note = find_covariance(evaluations, vector.pack(settings), vector.bounds(), learnt.names)
+    sd = find_standard_errors(covariance, has_error, jacobian)
     return replace(learnt, sd=tuple(sd), note=note)

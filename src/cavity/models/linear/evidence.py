@@ -22,6 +22,7 @@ from cavity.priors.densities import LOG_SCALE
 
 PRIOR_VARIANCE = "prior_variance"
 PRIOR_VARIANCE_TARGET = PriorTarget(PRIOR_VARIANCE, PRIOR_VARIANCE, LOG_SCALE)
+MIN_SHARE_LEFT = 1e-2  # of the change of a sweep: first ones, from far away, may shrink faster than later ones
 LOG_FACTORS_TO_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 
 
@@ -90,12 +91,15 @@ class FreeFactors(FreeSettings):
 class LinearEvidence:
     """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last one.
 
-    If that fails, as from settings far away, the fit is repeated without first sites.
+    If that fails, as from settings far away, the fit is repeated without first sites. A fit ends where the tolerance
+    exceeds `share_left` times the change of a sweep: how much of the change the next sweep would make, as far as the
+    last fit of several sweeps tells.
     """
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
+        self.share_left = 1.0
 
     def problem_at(self, settings):
         """The problem with the prior of some settings."""
@@ -121,12 +125,14 @@ class LinearEvidence:
         problem = self.problem_at(settings)
         geometry = problem.geometry(self.threads, self.job)
         options = replace(self.options, **options)
-        fit = self._fit(geometry, settings.likelihood, options, "fit")
+        early = options if self.start is None else replace(options, tol=options.tol / self.share_left)
+        fit = self._fit(geometry, settings.likelihood, early, "fit")
         if self.start is not None and (fit is None or not fit.converged):
             self.start = None
             fit = self._fit(geometry, settings.likelihood, options, "fit without sites")
         if fit.converged and fit.tau is not None:
             self.start = fit.tau, fit.rho
+            self.share_left = find_share_left(fit.trace, self.share_left)
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
@@ -180,6 +186,21 @@ class LinearEvidence:
             return sum(totals) + self.problem.rows.log_p_known(likelihood)[1]
 
         return differentiate(free, likelihood, total)
+
+
+def find_share_left(trace, last):
+    """Return the share of the change of a sweep that sweeps after it would add, from the trace of a fit.
+
+    Sweeps near a fixed point contract: changes that shrink by a rate r leave r/(1 - r) of the last one. Of one sweep
+    alone that is not known, and the `last` share stays; steps of the double loop tell nothing.
+    """
+    changes = trace["change"]
+    if trace["double_loop"]:
+        return 1.0
+    if len(changes) < 2:
+        return last
+    rate = float(np.max(changes[1:] / changes[:-1]))
+    return float(np.clip(rate / (1.0 - rate), MIN_SHARE_LEFT, 1.0)) if rate < 1.0 else 1.0
 
 
 def find_weight_gradient(prior_variance, apart, variances):

@@ -8,13 +8,23 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.fit_result import FitResult
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters
 from cavity.likelihoods.starts import estimate_spread
 from cavity.models import search
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
-from cavity.models.search import FAR_LOG_STEP, SEARCH_TOL, STARTING_STAGE, Objective, SearchResult, evaluate_starts
-from cavity.models.standard_errors import find_standard_errors
+from cavity.models.search import (
+    FAR_LOG_STEP,
+    LEAST_NEWTON_STEP,
+    SEARCH_TOL,
+    SMALLEST_SLOPE,
+    STARTING_STAGE,
+    Objective,
+    SearchResult,
+    evaluate_starts,
+)
+from cavity.models.standard_errors import find_covariance, find_standard_errors
 from cavity.sources.features import find_constant_columns
 from cavity.sources.read_ahead import iterate_blocks
 
@@ -32,6 +42,12 @@ class Solution:
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
+SAMPLE_ROWS = 1 << 13  # of many rows on which the search begins; its maximum is about 3 sd away at MIN_SAMPLED_ROWS
+MIN_SAMPLED_ROWS = 1 << 15
+MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows tell enough
+MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
+NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
+SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
@@ -110,34 +126,84 @@ def check_groups(value, prior_variance, problem, names, added):
 
 def learn_settings(problem, names, groups, threads, options):
     """Maximise the log evidence over the named hyperparameters; return a `SearchResult`."""
-    starts = choose_likelihoods(problem, names)
+    few = sample_rows(problem, names)
+    starts = choose_likelihoods(problem if few is None else few, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
     vector = FreeFactors(names, groups, starts[0], problem)
-    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
+    silent = replace(options, job=SILENT_JOB)
+    sample = None if few is None else LinearEvidence(replace(few, prior=problem.prior), vector, threads, silent)
+    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job, sample)
 
 
-def maximise_evidence(evidence, starts, job):
-    """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
+def maximise_evidence(evidence, starts, job, sample=None):
+    """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with.
+
+    `sample` is the evidence of some of many rows, whose maximum is found first.
+    """
     vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
-    value, x, status = search.maximise(objective, [start], bounds, job, len(starts))
+    start, root = (None, None) if sample is None else _search_sample(sample, objective, starts, bounds)
+    if start is not None:
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=True)
+    if not objective.values:
+        start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
+    least = LEAST_NEWTON_STEP if vector.size <= MAX_STANDARD_ERRORS else SMALLEST_SLOPE
+    value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root, least=least)
+    if status == CONVERGED_STATUS:
+        stage = job.stage("standard errors")
+        covariance, known, note = _find_covariance(objective, x, bounds, value, stage)
+        if root is not None:  # what Newton's steps with the curvature of some rows have left
+            x = np.clip(x - covariance @ objective.slopes_at(x), *bounds.T)
+    else:
+        covariance, known, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings)
-    sd, note = [None] * len(start), f"no standard errors: {status}"
-    if status == CONVERGED_STATUS and len(x) > MAX_STANDARD_ERRORS:
-        note = f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
-    elif status == CONVERGED_STATUS:
-        is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
-        sd, note = find_standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
+    sd = find_standard_errors(covariance, known, jacobian)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status
     return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
+
+
+# ------------------------------------------------------------------------------------------ some of many rows
+
+
+def sample_rows(problem, names):
+    """Return the problem of SAMPLE_ROWS rows, evenly spaced, where there are many more; else None.
+
+    None, too, for parameters of several numbers: some rows may lack the categories that these are of.
+    """
+    rows, likelihood = problem.used, problem.model.likelihood
+    several = any(likelihood.parameters.get(name) == "increasing" for name in names)
+    if several or rows.n < MIN_SAMPLED_ROWS or rows.X.shape[1] > MAX_SAMPLED_COLUMNS:
+        return None
+    some = rows.part(np.linspace(0, rows.n - 1, SAMPLE_ROWS).astype(np.intp))
+    return replace(problem, rows=some, used=some)
+
+
+def _search_sample(sample, objective, starts, bounds):
+    """Return the maximum of the evidence of some rows, and the root of the inverse Hessian that it gives for all rows.
+
+    None twice where EP fails on the way, or where these rows tell little of a number: then the search begins as that of
+    few rows does.
+    """
+    vector, n = sample.vector, sample.problem.used.n
+    some = Objective(sample, vector, n)
+    start = _choose_start(some, starts, bounds, SILENT_JOB)
+    if not some.values:
+        return None, None
+    x = search.climb(some, start, bounds, SAMPLE_GAIN, rounds=1)[1]
+    root = search.newton_root(some, x, bounds)
+    if root is None or np.max(np.sum(root**2, axis=1)) > MAX_SAMPLE_VARIANCE:
+        return None, None
+    objective.steepness, objective.finer = some.steepness, NEWTON_FINER
+    # the curvature of the log evidence in numbers of the likelihood grows with the number of rows, that in others not
+    narrower = np.where(np.arange(vector.size) < vector.n_prior, 1.0, (n / objective.n_rows) ** 0.5)
+    return x, root * narrower[:, None]
 
 
 # ------------------------------------------------------------------------------------------ starts
@@ -208,6 +274,20 @@ def _choose_start(objective, likelihoods, bounds, job):
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
+
+
+def _know_nothing(n):
+    """Return no covariance of n free numbers, and that none has a standard error."""
+    return np.zeros((n, n)), np.zeros(n, dtype=bool)
+
+
+def _find_covariance(objective, x, bounds, value, job):
+    """Return the covariance of free numbers, which have standard errors, and why others have none."""
+    vector, evaluations = objective.vector, objective.evaluations
+    if len(x) > MAX_STANDARD_ERRORS:
+        return *_know_nothing(len(x)), f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
+    is_flat, names = partial(_is_flat, evaluations, x, bounds, value), vector.describe(vector.unpack(x))[0]
+    return find_covariance(evaluations, x, bounds, names, is_flat, job)
 
 
 def _is_flat(evaluations, x, bounds, value, i):

@@ -739,8 +739,10 @@ def test_rows_that_tell_nothing_about_the_weights():
 def test_absurd_scales_end_with_a_sentence_or_an_honest_flag():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(20, 3)), np.tile([1, -1], 10)
-    with pytest.raises(ArithmeticError, match=r"moments of row \d+ cannot be integrated"):
-        GLM(likelihoods.Logit(), prior_variance=1e100).fit(1e30 * X, y)
+    with pytest.warns(cavity.ConvergenceWarning):
+        steep = GLM(likelihoods.Logit(), prior_variance=1e100).fit(1e30 * X, y)
+    assert not steep.converged
+    assert np.all(np.isfinite(steep.mean))
     with pytest.warns(cavity.ConvergenceWarning):
         far = GLM(likelihoods.Poisson()).fit(X, y + 1, offset=np.full(20, 50.0))
     assert not far.converged

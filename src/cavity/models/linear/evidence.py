@@ -91,15 +91,15 @@ class FreeFactors(FreeSettings):
 class LinearEvidence:
     """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last one.
 
-    If that fails, as from settings far away, the fit is repeated without first sites. A fit ends where the tolerance
-    exceeds `share_left` times the change of a sweep: how much of the change the next sweep would make, as far as the
-    last fit of several sweeps tells.
+    If that fails, as from settings far away, the fit is repeated without first sites. Where it `stops_early`, a fit
+    ends where the tolerance exceeds `share_left` times the change of a sweep: how much of the change the next sweep
+    would make, as far as the last fit of several sweeps tells.
     """
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
-        self.share_left = 1.0
+        self.share_left, self.stops_early = 1.0, False
 
     def problem_at(self, settings):
         """The problem with the prior of some settings."""
@@ -125,7 +125,9 @@ class LinearEvidence:
         problem = self.problem_at(settings)
         geometry = problem.geometry(self.threads, self.job)
         options = replace(self.options, **options)
-        early = options if self.start is None else replace(options, tol=options.tol / self.share_left)
+        early = options
+        if self.stops_early and self.start is not None:
+            early = replace(options, tol=options.tol / self.share_left)
         fit = self._fit(geometry, settings.likelihood, early, "fit")
         if self.start is not None and (fit is None or not fit.converged):
             self.start = None

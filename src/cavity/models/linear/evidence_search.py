@@ -151,7 +151,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
         evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=True)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
-    least = LEAST_NEWTON_STEP if vector.size <= MAX_STANDARD_ERRORS else SMALLEST_SLOPE
+    evidence.stops_early = root is not None
+    least = LEAST_NEWTON_STEP if evidence.stops_early and vector.size <= MAX_STANDARD_ERRORS else SMALLEST_SLOPE
     value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root, least=least)
     if status == CONVERGED_STATUS:
         stage = job.stage("standard errors")

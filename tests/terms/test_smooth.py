@@ -267,3 +267,15 @@ def test_levels_and_ranges_of_new_rows(frame):
         posterior.predict(table[:3].assign(f="c"))
     with pytest.raises(ValueError, match="must be within the range of the fit.*extrapolate=True"):
         posterior.predict(table[:3].assign(x=1e3))
+
+
+def test_columns_of_very_uneven_values():
+    """Knots at quantiles are no nearer than a twentieth of equal ones, so that searches keep their digits."""
+    rng = np.random.default_rng(0)
+    x = np.exp(2.5 * rng.normal(size=300))
+    y = (rng.normal(size=300) + np.sin(np.log(x)) > 0).astype(float)
+    built = Smooth("x").build({"x": x})
+    assert np.min(np.diff(built.breaks)) > 0.9 * 0.05 / len(built.breaks)
+    assert built.breaks[[0, -1]].tolist() == [0.0, 1.0]
+    posterior = cavity.MixedGLM([Smooth("x")], "logit").fit(np.ones((300, 1)), y, groups={"x": x})
+    assert posterior.converged

@@ -286,3 +286,12 @@ def test_times_without_states_are_refused(name):
     built = TERMS[name].build(panel())
     with pytest.raises(ValueError, match=r"must have times of the fit, which are within 0 to 14, got 15.5 in row 1"):
         built.design({"t": np.array([3.0, 15.5])})
+
+
+def test_terms_that_act_in_no_row():
+    table = {"a": ["u", "v", "u"], "b": ["u", "v", "u"], "y": [0.0, 1.0, 2.0], "t": [0.0, 1.0, 2.0]}
+    for formula in ("y ~ mm(a, b, weights=(0, 0))", "y ~ mm(a, b, weights=(1, -1))"):
+        with pytest.raises(ValueError, match=r"must act in some row, got mm\(a, b\)"):
+            cavity.MixedGLM(formula).fit(table)
+    with pytest.raises(ValueError, match="its group must be another column than 't'"):
+        cavity.MixedGLM("y ~ rw1(t | t)").fit(table)

@@ -12,6 +12,7 @@ from cavity.likelihoods import Gaussian
 from cavity.models.leave_one_out import LeavesOneOut, find_error_of_sum, make_record, warn_of_doubtful_rows
 
 SEVERAL_KINDS_COLUMN = "log_evidence or bound"
+EQUAL_VARIANCES = 1e-6  # relative difference of variances of priors that count as one
 RANK_COLUMNS = ("rank", "loo_rank")
 
 
@@ -50,7 +51,8 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     Warns
     -----
     NumericalWarning
-        If bounds are compared with log evidences: a bound is smaller by an unknown amount. If
+        If bounds are compared with log evidences: a bound is smaller by an unknown amount. If models with structured
+        terms have fixed effects of one name with different prior variances, on which such evidences depend. If
         evidences after ADF or `update`, which depend on the order of the rows, are compared with those of all rows at
         once. If observations are the same but in another order, or with other sample weights. If leave-one-out
         densities are doubtful, see `LeaveOneOut`.
@@ -80,6 +82,7 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     kinds, worth = zip(*(evidence_of(posterior) for posterior in posteriors.values()), strict=True)
     _check_integration(posteriors)
     orders = _check_observations(posteriors)
+    _warn_of_other_priors(posteriors)
     _warn_of_updates(posteriors)
     worth = np.array([np.nan if value is None else value for value in worth])
     records, notes = [], []
@@ -133,6 +136,29 @@ def _check_integration(posteriors):
             f"posteriors must all be integrated over hyperparameters, or none: {integrated[0]!r} is, and {other!r} has "
             "the evidence at the maximum; fit both with one setting of integrate"
         )
+
+
+def _warn_of_other_priors(posteriors):
+    """Warn where models with structured terms have fixed effects of one name with priors of different variances.
+
+    Evidences of such terms compare under proper and equal priors of what their null spaces are among.
+    """
+    first, known = {}, {}
+    for name, posterior in posteriors.items():
+        if not getattr(posterior, "structured_terms", ()):
+            continue
+        variances = np.broadcast_to(posterior.model.prior_variance, posterior.mean.shape)
+        for coefficient, variance in zip(posterior.coefficient_names, variances, strict=True):
+            key = type(posterior.model.likelihood), coefficient
+            other = known.setdefault(key, variance)
+            if abs(variance - other) > EQUAL_VARIANCES * other:
+                warn(
+                    f"{coefficient!r} has prior variance {other:.4g} in {first[key]!r} and {variance:.4g} in {name!r}: "
+                    "part of the difference of their evidences is that of the priors; give prior_variance",
+                    NumericalWarning,
+                )
+                return
+            first.setdefault(key, name)
 
 
 def _check_observations(posteriors):

@@ -40,6 +40,9 @@ from cavity.terms.levels import Levels
 
 DEFAULT_BASIS, DEFAULT_GROUP_BASIS = 40, 10  # most B-splines where k is not given
 MIN_BASIS = 4  # cubic B-splines on one interval
+# of an interval between knots at quantiles, in equal ones: penalties grow with its third power, and from .001 on
+# searches of columns such as exp(2.5 z), z normal, lose their digits
+MIN_INTERVAL_SHARE = 0.05
 MAX_LEVELS_OF_OWN_SD = 4  # of a factor: with more levels their curves share one sd
 VARIANCE_OF_UNIT = 1.0 / 420.0  # of f on average over [0, 1], for f'' white noise of variance 1 and f without its line
 VARIANCE_OF_UNIT_CYCLE = 1.0 / 720.0  # the same of a cycle of length 1, for f without its mean
@@ -192,7 +195,10 @@ def place_breaks(distinct, k):
     breaks = np.linspace(0.0, 1.0, k - 2)
     filled = np.unique(np.searchsorted(breaks, (distinct - low) / (high - low), side="left"))
     if len(filled) < 0.5 * (k - 3):
-        breaks = (np.quantile(distinct, breaks) - low) / (high - low)
+        shares = np.diff(np.quantile(distinct, breaks)) / (high - low)
+        shares = np.maximum(shares, MIN_INTERVAL_SHARE / (k - 3))
+        breaks = np.append(0.0, np.cumsum(shares / np.sum(shares)))
+        breaks[-1] = 1.0
     return low, high, breaks
 
 

@@ -5,6 +5,7 @@ import pytest
 from support.tolerances import AT_REST, LOSSES, SLOPES
 
 import cavity
+from cavity.terms import Smooth
 
 pd = pytest.importorskip("pandas")
 
@@ -151,5 +152,18 @@ def test_games_rank_players():
     np.testing.assert_allclose(posterior.curve("mm(a, b)", {"a": list("wxyz")}).columns["mean"], table.columns["mean"])
     draws = posterior.sample_curve("mm(a, b)", 4000, 0)
     np.testing.assert_allclose(draws.std(axis=0), table.columns["sd"], rtol=0.05)
-    with pytest.raises(ValueError, match="X must have an effect in every row, got 0 in all columns and terms of row 0"):
+    with pytest.raises(ValueError, match="effects must act in some row, got mm"):
         cavity.GLM("won ~ 0 + mm(a, a, weights=(1, -1))", "logit").fit(games)
+
+
+def test_comparisons_warn_of_priors_that_differ():
+    """Of the slopes of smooths, on which evidences depend by a constant that no data change."""
+    x = np.linspace(0.0, 1.0, 40)
+    y = np.sin(5.0 * x) + 0.1 * np.cos(77.0 * x)
+    fits = {}
+    for name, variance in (("a", 4.0), ("b", 9.0)):
+        model = cavity.MixedGLM([Smooth("x")], "gaussian", prior_variance=variance)
+        fits[name] = model.fit(np.ones((40, 1)), y, groups={"x": x})
+    with pytest.warns(cavity.NumericalWarning, match="has prior variance 4 in 'a' and 9 in 'b'"):
+        cavity.compare(fits)
+    cavity.compare({"a": fits["a"], "again": fits["a"]})

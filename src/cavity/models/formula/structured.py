@@ -29,6 +29,8 @@ def parse_term(text, graphs=None):
         Naming what is not understood.
     """
     function, columns, group, options = _read_call(text)
+    if isinstance(group, str) and group in columns:
+        raise _refuse(text, f"its group must be another column than {group!r}")
     from cavity import terms  # scipy takes a while to load
 
     if isinstance(group, tuple):

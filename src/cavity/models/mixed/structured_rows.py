@@ -111,6 +111,9 @@ def build_structured(terms, table, X, names, constant=False):
     if repeated is not None:
         raise error_of("effects", f"must have each term once, got {repeated} twice")
     rows = [StructuredRows(each, design) for each, design in zip(built, read_structured(built, table), strict=True)]
+    idle = next((each.name for each in rows if not np.any(each.Z.data)), None)
+    if idle is not None:
+        raise error_of("effects", f"must act in some row, got {idle}, whose weights are 0 or cancel in every row")
     columns = _find_fixed_columns(built, table)
     columns = {name: values for name, values in columns.items() if name not in names}
     basis = X if not constant else np.column_stack([np.ones(len(X)), X])

@@ -9,6 +9,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.results import Posterior, evidence_of
 from cavity.base.summary import Table
 from cavity.likelihoods import Gaussian
+from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.leave_one_out import LeavesOneOut, find_error_of_sum, make_record, warn_of_doubtful_rows
 
 SEVERAL_KINDS_COLUMN = "log_evidence or bound"
@@ -149,6 +150,8 @@ def _warn_of_other_priors(posteriors):
             continue
         variances = np.broadcast_to(posterior.model.prior_variance, posterior.mean.shape)
         for coefficient, variance in zip(posterior.coefficient_names, variances, strict=True):
+            if coefficient == INTERCEPT_NAME:  # whose default prior depends on the other columns
+                continue
             key = type(posterior.model.likelihood), coefficient
             other = known.setdefault(key, variance)
             if abs(variance - other) > EQUAL_VARIANCES * other:

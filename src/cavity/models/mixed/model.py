@@ -41,6 +41,7 @@ from cavity.models.mixed.solution import solve
 from cavity.models.mixed.structured_rows import warn_of_terms
 from cavity.models.mixed.terms import RandomEffects, check_effects
 from cavity.models.mixed.variance_search import list_targets
+from cavity.terms.base import StructuredTerm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +55,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
 
     Parameters
     ----------
-    effects : str, RandomEffects, or sequence of RandomEffects
+    effects : str, RandomEffects, StructuredTerm, or sequence of these
         A formula in lme4's notation, as ``"good ~ service + (1 | student) + (1 | lecturer)"``, which `fit` reads from a
         data frame and needs the formula extra; or the random effects alone, where `fit` is given X and y. A string
         without "~" is the group of an intercept.
@@ -111,7 +112,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
     (True, ('sd(intercept | school)',))
     """
 
-    effects: str | RandomEffects | Sequence[RandomEffects | str]
+    effects: str | RandomEffects | StructuredTerm | Sequence[RandomEffects | StructuredTerm | str]
     likelihood: Likelihood | Any = None
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None

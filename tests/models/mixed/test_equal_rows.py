@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import integrate, sparse, special, stats
-from support.tolerances import AT_REST, EARLY, ROOT_EPS
+from support.tolerances import AT_REST, EARLY, EXPANSION, ROOT_EPS
 
 import cavity
 from cavity import likelihoods
@@ -97,6 +97,14 @@ def test_sums_of_counts():
     split = np.sum(special.gammaln(sums + 1.0) - sums * np.log(3.0)) - np.sum(special.gammaln(counts + 1.0))
     assert rows.log_evidence == pytest.approx(joint.log_evidence + split, abs=AT_REST)
     np.testing.assert_allclose(rows.mean, joint.mean, rtol=AT_REST)
+    tau, rho = rows._tau, rows._rho  # of f of a row, which is that of its sum less log 3
+    np.testing.assert_allclose(np.bincount(groups, rho), joint._rho, rtol=EARLY)
+    np.testing.assert_allclose(np.bincount(groups, tau), joint._tau - np.log(3.0) * joint._rho, rtol=EARLY)
+    one = rows.leave_group_out("g", np.ones((9, 1)), counts, groups={"g": groups})
+    for level in range(3):
+        others = groups != level
+        known = fit_groups(likelihoods.Poisson(), counts[others], groups[others])
+        assert one[level] == pytest.approx(rows.log_evidence - known.log_evidence, abs=EXPANSION)
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])

@@ -45,6 +45,8 @@ class SiteRows:
         -1 where the predictor of the site is that of the row times -1.
     counts : ndarray (N, 3)
         k and n of a copy of each row, and the number of copies; 0 copies where the row has a site of its own.
+    shifts : ndarray (M,)
+        f of each site less that of its rows times their signs: log n of counts.
     """
 
     likelihood: Likelihood | None
@@ -54,6 +56,7 @@ class SiteRows:
     index: np.ndarray | None = None
     signs: np.ndarray | None = None
     counts: np.ndarray | None = None
+    shifts: np.ndarray | None = None
 
     def make_sites(self, likelihood, power=1.0):
         """Return the sites under a likelihood of the rows."""
@@ -78,7 +81,8 @@ class SiteRows:
         """Return the sites of merged rows from those of the rows in use."""
         if self.likelihood is None:
             return tau, rho
-        return np.bincount(self.index, self.signs * tau), np.bincount(self.index, rho)
+        rho = np.bincount(self.index, rho)
+        return np.bincount(self.index, self.signs * tau) + self.shifts * rho, rho
 
     def correct(self, fit):
         """Return a fit with the log evidence of the rows."""
@@ -108,7 +112,7 @@ class SiteRows:
         factors = _log_factor(self.likelihood, all_k[sites], all_n[sites]) - _log_factor(self.likelihood, *others)
         loo[here] += _log_factor(self.likelihood, k[here], n[here]) - log_z - factors
         influence[here] = measure_influence(belief.mean[sites], belief.variance[sites], mean + shift, without)
-        values = {"loo": loo, "influence": influence, "tau": self.signs * share * fit.tau[at]}
+        values = {"loo": loo, "influence": influence, "tau": self.signs * share * (fit.tau - self.shifts * fit.rho)[at]}
         return replace(fit, rho=share * fit.rho[at], **values)
 
 
@@ -145,7 +149,8 @@ def merge_equal_rows(likelihood, rows, matrix):
     all_k, all_n = (
         np.where(is_whole[firsts], total, each[firsts]) for total, each in zip(sites._totals(), (k, n), strict=True)
     )
-    offset = signs[firsts] * offset[firsts] + _shift(of_sites, all_n)
+    shifts = _shift(of_sites, all_n)
+    offset = signs[firsts] * offset[firsts] + shifts
     merged = Rows(
         signs[firsts, None] * rows.X[firsts],
         _observe(of_sites, all_k, all_n),
@@ -154,7 +159,7 @@ def merge_equal_rows(likelihood, rows, matrix):
     )
     design = matrix[firsts]
     design.data = design.data * np.repeat(signs[firsts], np.diff(design.indptr))
-    return replace(sites, rows=merged, matrix=design)
+    return replace(sites, rows=merged, matrix=design, shifts=shifts)
 
 
 def _count(likelihood, y):

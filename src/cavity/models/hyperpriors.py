@@ -197,13 +197,13 @@ def _change_variable(scale, value):
     return 0.0, 0.0, 1.0
 
 
-def _make_priors(found):
+def _make_priors(settings):
     """Return the priors that a file has, see `_describe_priors`; earlier versions have a word for flat ones."""
-    if isinstance(found, str):
-        return found if found == AVOID_ZERO_PRIOR else None
+    if isinstance(settings, str):
+        return settings if settings == AVOID_ZERO_PRIOR else None
     return {
         key: from_settings(value) if "kind" in value else {part: from_settings(each) for part, each in value.items()}
-        for key, value in found.items()
+        for key, value in settings.items()
     }
 
 

@@ -97,16 +97,16 @@ def integrate(function, x0, hessian, method, correct=None):
     if top is None:
         raise ArithmeticError("there is no posterior at the maximum")
     if method == "grid":
-        z, log_weights = _walk_grid(evaluate, m, top), None
+        z = _walk_grid(evaluate, m, top)
         log_weights = np.full(len(z), m * np.log(GRID_STEP))
     else:
         z, log_weights = _make_composite_design(evaluate, m, top)
-    found = [(point, weight, evaluate(tuple(point))) for point, weight in zip(z, log_weights, strict=True)]
-    found = [each for each in found if each[2][0] is not None]
-    z = np.array([point for point, _, _ in found])
-    log_density = np.array([value[0] for _, _, value in found])
-    values = [value[1] for _, _, value in found]
-    plain = log_density + np.array([weight for _, weight, _ in found]) - 0.5 * np.sum(np.log(eigenvalues))
+    results = [evaluate(tuple(point)) for point in z]
+    has_density = np.array([result[0] is not None for result in results])
+    z, log_weights = z[has_density], log_weights[has_density]
+    log_density, values = zip(*(result for result in results if result[0] is not None), strict=True)
+    log_density, values = np.array(log_density), list(values)
+    plain = log_density + log_weights - 0.5 * np.sum(np.log(eigenvalues))
     total = plain if correct is None else plain + correct(z, values)
     integrals = [float(special.logsumexp(each)) for each in (total, plain)]
     return IntegrationPoints(z, x0 + z @ to_x.T, log_density, np.exp(total - integrals[0]), *integrals, values)

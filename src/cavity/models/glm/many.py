@@ -19,7 +19,6 @@ from cavity.models.linear.prior import Prior
 from cavity.models.many.inputs import ManyInputs, with_formula
 from cavity.models.many.problem import LoneFit, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
-from cavity.priors.densities import LogNormal
 from cavity.sources.features import find_constant_columns, open_features
 
 
@@ -32,8 +31,8 @@ def fit_many(model, X, Y, names, columns, share, options):
     if inputs.formula is not None and has_random_effects(inputs.formula):
         raise arrays.error_of("formula", "must have no random effects for GLM.fit_many: use MixedGLM.fit_many")
     run, model = make_run(options), with_formula(model, inputs.formula)
-    linear = LinearInputs.of(model, inputs.table, {"y": inputs.y} | inputs.columns if inputs.formula is None else
-                             inputs.columns, "raise")  # fmt: skip
+    observed = {"y": inputs.y} if inputs.formula is None else {}
+    linear = LinearInputs.of(model, inputs.table, observed | inputs.columns, "raise")
     rows = linear.observations.rows(open_features(linear.dataset.in_memory(), "full"))
     model = replace_unchecked(model, formula=None, intercept=linear.intercept)
     check_open_parameters(model.likelihood)
@@ -59,9 +58,7 @@ def make_problem(model, rows, resolved, run):
     def fit_alone(new, factors, priors):
         mean, variance = choose(new) if many.has_own_priors else (prior.mean, prior.variance)
         settings = {"prior_mean": mean, "prior_variance": variance if factors is None else variance * factors**2}
-        if np.isfinite(priors.sd).any():
-            pairs = zip(names, priors.mean, priors.sd, strict=True)
-            settings["priors"] = {name: LogNormal(np.exp(m), sd) for name, m, sd in pairs if np.isfinite(sd)}
+        settings["priors"] = priors.by_name(names)
         lone = GLMProblem.of(replace(resolved.model, **settings), Rows(new.X, new.y, new.offset, new.weights))
         with replace(run, n_threads=1, job=SILENT_JOB).open(lone.model, {}) as threads:
             solution = solve(lone, "ep", replace(run, job=SILENT_JOB), threads, names)

@@ -31,6 +31,7 @@ from cavity.ep.site_updates import find_cavities
 from cavity.likelihoods.parameters import PARAMETER_RANGE, SHORT_DIFFERENCE_STEP
 from cavity.models.many.beliefs import BatchBelief, find_beliefs
 from cavity.models.many.site_batch import SiteBatch
+from cavity.priors.densities import LogNormal
 
 MAX_NEWTON_STEP = 2.0  # of a log or a logit: farther away the curvature is another one
 MAX_CURVATURE_RATIO = 4.0  # of the curvature along the last step to that at constant sites, or the other way round
@@ -96,6 +97,11 @@ class LogNormalPriors:
     def add_to(self, free, slope, curvature):
         """Return the derivatives of the log evidence with those of the log priors."""
         return slope - (free - self.mean) / self.sd**2, curvature - 1.0 / self.sd**2
+
+    def by_name(self, names):
+        """Return the priors of the first free numbers as models have them, by their names; None where all are flat."""
+        triples = zip(names, self.mean, self.sd, strict=False)
+        return {name: LogNormal(np.exp(m), sd) for name, m, sd in triples if np.isfinite(sd)} or None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,18 +21,11 @@ from cavity.base.lazy_scipy import special
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import ArrayLike, Data, Frozen, Seed
 from cavity.base.results import format_table
-from cavity.ep.corrections import (
-    MAX_PAIRED_ROWS,
-    N_DRAWS,
-    SKETCH_SEED,
-    correct_evidence,
-    find_tilted_cumulants,
-    sketch_evidence_correction,
-)
+from cavity.ep.corrections import find_tilted_cumulants
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
+from cavity.models.mixed.integration import MAX_TRUSTED_CORRECTION, sum_over_pairs
 
-MAX_TRUSTED_CORRECTION = 0.5  # nats of R
 MAX_RELIABLE_SHAPE = 0.7  # of the tail of importance weights [VSG]_
 LARGE_SKEWNESS = 0.5  # of a row's tilted distribution
 EQUAL_LOG_WEIGHTS = 1e-6  # draws of an exact posterior differ by rounding only
@@ -170,11 +163,7 @@ class ChecksApproximation:
         mean, variance = effects.predict(merged.matrix, merged.rows.offset)
         cumulants = find_tilted_cumulants(sites, mean, variance, tau, rho)
         sd = np.sqrt(variance)
-        if len(sd) <= MAX_PAIRED_ROWS:
-            correction = correct_evidence(cumulants, effects.cross(merged.matrix) / sd / sd[:, None])
-        else:
-            steps = effects.sample(N_DRAWS, np.random.default_rng(SKETCH_SEED)) - effects.mean
-            correction = sketch_evidence_correction(cumulants, (merged.matrix @ steps.T).T / sd)
+        correction, _ = sum_over_pairs(cumulants, effects, merged.matrix, sd)
         gap = self._prior_gap()
         log_weights = _weigh_draws(effects, merged, sites, (tau, rho), mean, gap, draws, arrays.make_generator(rng))
         log_weights += merged.constant

@@ -22,14 +22,14 @@ from cavity.models.mixed.free_parameters import component_names, name_parameters
 NOISE_PARAMETER = "noise_variance"
 
 
-def make_covariance(names, covariance, known):
-    """Return a covariance matrix in which standard deviations and correlations of known names are replaced."""
+def make_covariance(names, covariance, values):
+    """Return a covariance matrix with other values of some standard deviations and correlations, by their names."""
     k = len(covariance)
     sd, below = np.sqrt(np.diagonal(covariance)), np.tril_indices(k, -1)
     correlation = covariance / sd / sd[:, None]
-    sd = np.array([known.get(name, value) for name, value in zip(names, sd, strict=False)])
+    sd = np.array([values.get(name, value) for name, value in zip(names, sd, strict=False)])
     for name, i, j in zip(names[k:], *below, strict=True):
-        correlation[i, j] = correlation[j, i] = known.get(name, correlation[i, j])
+        correlation[i, j] = correlation[j, i] = values.get(name, correlation[i, j])
     return correlation * sd * sd[:, None]
 
 
@@ -87,13 +87,13 @@ class NamedEffects(StructuredCurves, Coefficients):
         terms, structured = self._reader.terms, self._reader.structured
         pairs = []
         for weight, values in zip(self.integration.weights, self.integration.values, strict=True):
-            known = dict(zip(self.integration.names, values.tolist(), strict=True))
+            integrated = dict(zip(self.integration.names, values.tolist(), strict=True))
             settings = []
             for term, setting in zip(terms, self._settings, strict=False):
-                settings.append(make_covariance(component_names(term), setting, known))
+                settings.append(make_covariance(component_names(term), setting, integrated))
             for term, setting in zip(structured, self._settings[len(terms) :], strict=True):
                 names = name_parameters(term.name, [each.name for each in term.prior.parameters])
-                settings.append(tuple(known.get(name, value) for name, value in zip(names, setting, strict=True)))
+                settings.append(tuple(integrated.get(name, value) for name, value in zip(names, setting, strict=True)))
             pairs.append((weight, settings))
         return pairs
 

@@ -238,7 +238,8 @@ def integrate_posterior(evidence, search, options, method, start):
     evidence = type(evidence)(evidence.problem, vector, evidence.threads, replace(options, job=SILENT_JOB))
     evidence.is_exact = False  # leave-one-out densities need sites
     problem = search.optimum
-    mode = vector.pack(replace_settings(problem)) if vector.size else np.zeros(0)
+    best = FactorSettings(problem.settings, problem.model.likelihood)
+    mode = vector.pack(best) if vector.size else np.zeros(0)
     evidence.start = start
     labels = vector.describe(vector.unpack(mode))[0] if vector.size else []
     index = [i for i, name in enumerate(labels) if name in vector.priors] if method != "mode" else []
@@ -252,13 +253,13 @@ def integrate_posterior(evidence, search, options, method, start):
             )
             index = []
     evidence.start = start
-    evidence.volume_targets = {labels[i]: vector.priors[labels[i]][1] for i in index}
+    scales = {labels[i]: vector.priors[labels[i]][1] for i in index}
     job, counter = options.job.stage("integral"), count(1)
 
     def evaluate(free):
         x = mode.copy()
         x[index] = free
-        value = _evaluate_point(evidence, x)
+        value = _evaluate_point(evidence, x, scales)
         if job.report(next(counter)):
             raise StoppedIntegral
         return value
@@ -272,11 +273,6 @@ def integrate_posterior(evidence, search, options, method, start):
     return _summarise_points(points, method, [labels[i] for i in index], vector)
 
 
-def replace_settings(problem):
-    """Return the settings of a problem as a vector of free numbers packs them."""
-    return FactorSettings(problem.settings, problem.model.likelihood)
-
-
 def _check_numbers(method, n):
     """Raise ValueError for more hyperparameters than a design has points for."""
     most = MAX_GRID_NUMBERS + 1 if method == "grid" else MAX_DESIGN_NUMBERS
@@ -285,8 +281,11 @@ def _check_numbers(method, n):
         raise ValueError(f"integrate={method!r} has at most {most} hyperparameters, got {n}: {way}")
 
 
-def _evaluate_point(evidence, x):
-    """Return the log posterior of free numbers and the `PointPosterior`, or None where EP does not converge."""
+def _evaluate_point(evidence, x, scales):
+    """Return the log posterior of free numbers and the `PointPosterior`, or None where EP does not converge.
+
+    `scales` are those of the hyperparameters that are integrated, by their names.
+    """
     vector = evidence.vector
     try:
         point = evidence.at(vector.unpack(x))
@@ -298,7 +297,7 @@ def _evaluate_point(evidence, x):
     effects = Effects.of(point.geometry, point.belief)
     sites = evidence.sites(point.settings.likelihood)
     value = PointPosterior(point.settings, effects, merged.expand(point.fit), point.fit, (sites, merged.matrix))
-    volume = find_log_volume(evidence.volume_targets, *vector.describe(point.settings))
+    volume = find_log_volume(scales, *vector.describe(point.settings))
     return point.log_evidence + log_prior + volume, value
 
 
@@ -310,11 +309,29 @@ def find_correction(point):
         return EvidenceCorrection(0.0, 0.0), None
     cumulants = find_tilted_cumulants(sites, belief.mean, belief.variance, fit.tau, fit.rho)
     sd = np.sqrt(belief.variance)
+    correction, correlations = sum_over_pairs(cumulants, effects, matrix, sd)
+    return correction, (cumulants, correlations, sd)
+
+
+def sum_over_pairs(cumulants, effects, matrix, sd):
+    """Return the `EvidenceCorrection` of rows of effects, and the correlations of these, None where it is a sketch.
+
+    Parameters
+    ----------
+    cumulants : TiltedCumulants
+        Of the rows.
+    effects : Effects
+        The posterior.
+    matrix : CSR array (N, n)
+        The rows.
+    sd : ndarray (N,)
+        Posterior standard deviations of f.
+    """
     if len(sd) <= MAX_PAIRED_ROWS:
         correlations = effects.cross(matrix) / sd / sd[:, None]
-        return correct_evidence(cumulants, correlations), (cumulants, correlations, sd)
-    draws = effects.sample(N_DRAWS, np.random.default_rng(SKETCH_SEED)) - effects.mean
-    return sketch_evidence_correction(cumulants, (matrix @ draws.T).T / sd), (cumulants, None, sd)
+        return correct_evidence(cumulants, correlations), correlations
+    steps = effects.sample(N_DRAWS, np.random.default_rng(SKETCH_SEED)) - effects.mean
+    return sketch_evidence_correction(cumulants, (matrix @ steps.T).T / sd), None
 
 
 def _correct_by_axes(z, values):

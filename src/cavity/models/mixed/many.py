@@ -17,7 +17,6 @@ from cavity.models.mixed.inputs import Inputs
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
-from cavity.priors.densities import LogNormal
 from cavity.sources.features import find_constant_columns
 
 
@@ -85,9 +84,7 @@ def make_problem(model, fixed, rows, resolved, terms, given, run):
     def fit_alone(new, factors, priors):
         mean, variance = choose(new) if many.has_own_priors else (prior.mean, prior.variance)
         numbers = {"prior_mean": mean, "prior_variance": variance if factors is None else variance * factors**2}
-        if np.isfinite(priors.sd).any():
-            pairs = zip(names, priors.mean[: len(names)], priors.sd[: len(names)], strict=True)
-            numbers["priors"] = {name: LogNormal(np.exp(m), sd) for name, m, sd in pairs if np.isfinite(sd)}
+        numbers["priors"] = priors.by_name(names)
         lone = replace(model, effects=tuple(term.group for term in terms), **numbers)
         with replace(run, n_threads=1, job=SILENT_JOB).open(lone, {}) as threads:
             problem = MixedProblem.of(lone, new, terms, given)

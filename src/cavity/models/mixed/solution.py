@@ -1,10 +1,8 @@
 """From a problem to the posterior of all effects."""
 
 from dataclasses import replace
-from functools import partial
 
-from cavity.base.errors import NumericalWarning
-from cavity.base.errors import warn as warn_of
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.engine import Engine
 from cavity.ep.sparse import Pattern, Precision, Sparse
@@ -14,8 +12,6 @@ from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.models.mixed.integration import StoppedIntegral, integrate_posterior
 from cavity.models.mixed.variance_search import learn_settings
 from cavity.runs.executors import Threads, single_blas
-
-warn = partial(warn_of, category=NumericalWarning)
 
 
 def solve(problem, names, options, threads):
@@ -39,14 +35,15 @@ def add_integration(solution, evidence, search, options, method, start):
     if options.job.stopped or not solution.fit.converged:
         return solution
     if method != "mode" and search.status != CONVERGED_STATUS:
-        warn(f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}")
+        words = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
+        warn(words, NumericalWarning)
         return solution
     try:
         integration, log_evidence, loo = integrate_posterior(evidence, search, options, method, start)
     except StoppedIntegral:
         return replace(solution, searched=STOPPED_STATUS)
     except ArithmeticError as error:
-        warn(f"there is no integral over hyperparameters: {error}")
+        warn(f"there is no integral over hyperparameters: {error}", NumericalWarning)
         return solution
     value = solution.fit.log_evidence if log_evidence is None else log_evidence
     fit = replace(solution.fit, log_evidence=value, loo=loo)

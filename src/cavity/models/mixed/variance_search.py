@@ -161,7 +161,7 @@ class MixedEvidence(LinearEvidence):
         belief = geometry.belief(*(each / noise for each in self._sums), has_variances=False)
         if belief is None:
             raise ArithmeticError("there is no posterior at these settings")
-        misfit = float(np.sum(weights * (rows.y - belief.mean) ** 2)) / noise
+        misfit = _measure_misfit(rows, weights, belief, noise)
         log_density = -0.5 * (float(np.sum(weights)) * (LOG_2PI + np.log(noise)) + misfit)
         return EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
 
@@ -171,7 +171,7 @@ class MixedEvidence(LinearEvidence):
             return super().likelihood_gradient(point, free)
         rows, noise = point.problem.sites.rows, point.settings.likelihood.noise_variance
         weights = np.broadcast_to(rows.weight(), (rows.n,))
-        misfit = float(np.sum(weights * (rows.y - point.belief.mean) ** 2)) / noise
+        misfit = _measure_misfit(rows, weights, point.belief, noise)
         return np.array([0.5 * (misfit - float(np.sum(weights)) + point.belief.trace)])  # (2)
 
     def problem_at(self, settings):
@@ -204,6 +204,11 @@ class MixedEvidence(LinearEvidence):
             if each is not None:
                 gradients.append(each.slopes(next(parts), block.slopes(setting, entries)))
         return np.concatenate(gradients)
+
+
+def _measure_misfit(rows, weights, belief, noise):
+    """Return the weighted sum of squares of observations less the posterior means of f, over the noise variance."""
+    return float(np.sum(weights * (rows.y - belief.mean) ** 2)) / noise
 
 
 def learn_settings(problem, names, threads, options):

@@ -11,18 +11,20 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
-from cavity.base.public_objects import ArrayLike, Data
+from cavity.base.public_objects import ArrayLike, Data, set_fields
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.gp import search
-from cavity.models.gp.evidence import Evidence, allocate_matrices
+from cavity.models.gp.evidence import allocate_matrices
+from cavity.models.gp.integral import IntegralEvidence
 from cavity.models.gp.posterior import GaussianProcessPosterior, build_posterior
+from cavity.models.integration_designs import check_integrate
 from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.defaults import choose_first_settings, resolve_defaults
 from cavity.models.process.mean_formula import open_mean
@@ -56,11 +58,22 @@ class GaussianProcess(LatentProcess):
         integrated out with f: they are a `Linear` term of the posterior's covariance (eq. 2.40 of [RW]_), and in its
         summary. Columns of categories in it are no columns of the covariance. The default is "constant" for y of real
         numbers and for counts if the covariance is left to the data, or a string; else 0.
+    integrate : {False, "auto", "grid", "ccd", "mode"}, default False
+        Whether the posterior is integrated over what is learnt of covariance and likelihood with proper priors, those
+        of the covariance or weak ones (see Notes), as `MixedGLM` does it; "auto" does so for up to 200 rows and six
+        hyperparameters. A mean that is found stays at its best coefficients.
 
     Raises
     ------
     ValueError, TypeError
         For settings outside their domain, naming them.
+
+    Notes
+    -----
+    Default priors of an integral: the standard deviation of a stationary covariance has ``PC(2.5 s)``, s the robust
+    spread of y, or ``PC(3)`` where y has no scale of its own; a lengthscale is log-normal with sd 1 about the spread of
+    its column, times the root of the number of columns; other parameters, and those of the likelihood, are log-normal
+    with sd 2 about where the search begins. Densities are those of logs of parameters.
 
     Examples
     --------
@@ -72,6 +85,13 @@ class GaussianProcess(LatentProcess):
     >>> mean.round(1).tolist()
     [1.0, -0.9]
     """
+
+    _: KW_ONLY
+    integrate: str | bool = False
+
+    def __post_init__(self) -> None:
+        LatentProcess.__post_init__(self)
+        set_fields(self, integrate=check_integrate(self.integrate))
 
     @suggest_dropping
     def fit(
@@ -215,16 +235,17 @@ class GaussianProcess(LatentProcess):
         model = fill_open_parameters(model, rows)
         n_starts = arrays.check_integer(n_starts, "n_starts", low=1)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
-        job = Job.checked(callback, progress)
-        run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, n_threads=n_threads, job=job)
+        iteration |= {"n_threads": n_threads, "job": Job.checked(callback, progress)}
+        run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration)
         with run.open(model, rows.named()) as threads:
-            evidence = Evidence(model.likelihood, rows, threads, run)
+            evidence = IntegralEvidence(model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
-            solution = search.learn(start, evidence, learn, names, n_starts, run.job)
+            solution, integral = search.integrate(start, evidence, learn, names, n_starts, run.job, self.integrate)
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
-            posterior = build_posterior(model, evidence, point, solution, coding=coding, **observations.labels)
+            labels = {"integral": integral, "coding": coding, **observations.labels}
+            posterior = build_posterior(model, evidence, point, solution, **labels)
         if point.fit is not None:
             point.fit.warn(run)
         return posterior

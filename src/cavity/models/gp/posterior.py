@@ -27,12 +27,15 @@ from cavity.ep.options import Options
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave_one_out, make_fit
+from cavity.models.gp.integrated_process import IntegratedProcess
 from cavity.models.gp.saved import EP_SETTINGS, POSTERIOR_RECORD
 from cavity.models.gp.search import add_standard_errors
 from cavity.models.hyperparameters import Hyperparameters
+from cavity.models.integration import INTEGRATE_SETTING, INTEGRATION_DESCRIPTION, INTEGRATION_PART, Integration
 from cavity.models.latent_posterior import SitesPosterior
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.observations import Observations
+from cavity.models.posterior_mixture import mix_covariances, mix_moments
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.process.model import add_prior_means, compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
@@ -46,13 +49,16 @@ from cavity.sources.dense_rows import read_dense
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
 
-MODEL_SETTINGS = {"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}
+MODEL_SETTINGS = {"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING, "integrate?": INTEGRATE_SETTING}
 LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first use: they cost as much again
 PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
-    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
+def build_posterior(model, evidence, point, search=None, hyperparameters=None, integral=(None, None, None), **names):
+    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any.
+
+    An `integral` is what `search.integrate` returns.
+    """
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
@@ -80,7 +86,8 @@ def build_posterior(model, evidence, point, search=None, hyperparameters=None, *
         _options=evidence.options,
         hyperparameters=hyperparameters if search is None else search.hyperparameters,
     )
-    return out if rows.in_use.all() else out._completed()
+    out = out if rows.in_use.all() else out._completed()
+    return out._integrated(*integral)
 
 
 def compute_latent_means(posterior, X):
@@ -96,7 +103,7 @@ def compute_latent_means(posterior, X):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
+class GaussianProcessPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Notes
@@ -129,6 +136,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("D")))
     roles: dict[str, Any] | None = declare_common("roles")
     coding: Coding | None = declare(CODING_SETTING, "The formula of the mean: its columns are the last of X.", None)
+    integration: Integration | None = declare(INTEGRATION_PART, INTEGRATION_DESCRIPTION, None)
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -160,6 +168,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
+                *([] if self.integration is None else [("integration", self.integration.describe())]),
                 ("covariance", shorten_repr(self.model.covariance)),
                 ("likelihood", shorten_repr(self.model.likelihood)),
                 ("mean", shorten_repr(np.asarray(self.model.mean).tolist())),
@@ -221,6 +230,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     def covariance(self) -> FloatArray:
         """Posterior covariance of f at the rows, (N, N)."""
         keep = self._rows.in_use
+        if self._integrated_names:
+            parts = [each.covariance for each in self._points]
+            means = np.stack([self._rows.scattered(each, self._rows.offset) for each in self.integration.means])
+            return arrays.make_read_only(mix_covariances(self.integration.weights, means, np.stack(parts))[1])
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
             get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
@@ -240,6 +253,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
 
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
+        if self._integrated_names:
+            raise ValueError("the log evidence is integrated over hyperparameters: it has no gradient in them")
         with Threads(1) as threads, single_blas():
             weights = latent_solver.find_evidence_weights(self._own_solver(), self._alpha, threads)
             gradient = compute_gradient(self.model.covariance, self._X_in_use, weights, None, threads)
@@ -281,6 +296,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         """
         if self.hyperparameters is None:
             raise ValueError("nothing was learnt: there is nothing to find standard errors of")
+        if self._integrated_names:
+            raise ValueError("hyperparameters are integrated: their posterior is integration.table()")
         used = self._rows.in_use
         with Threads(1) as threads, single_blas():
             start = self._tau[used], self._rho[used]
@@ -296,6 +313,9 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
 
     def _project(self, variances, columns):
         """Return posterior moments of coefficients of some columns of X, of these prior variances."""
+        if self._integrated_names:
+            moments = [each._project(variances, columns) for each in self._points]
+            return mix_moments(self.integration.weights, *(np.stack(part) for part in zip(*moments, strict=True)))
         cross = variances[:, None] * self._X_in_use[:, columns].T  # (p, U), covariances with f
         return cross @ self._alpha, self._solver.find_variances(variances, cross)
 
@@ -360,6 +380,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         ConvergenceWarning
             If EP did not converge.
         """
+        self._refuse_update()
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         columns |= {"event": event, "exposure": exposure}
         names = {"names": self.columns, "roles": self.roles}

@@ -5,6 +5,7 @@ import numpy as np
 from cavity.base import records
 from cavity.base.records import FINITE_REAL, TRUTH_VALUE, UNIT_SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
+from cavity.models.integration import INTEGRATION_ARRAYS
 from cavity.models.process.model import check_columns
 
 NEGATIVE_SITE_ARRAYS = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
@@ -19,7 +20,7 @@ SAVED_ARRAYS = {
     "rows_noise?": Array("N", "positive"),
     "rows_spare": Array("N", kind="b"),
     "rows_idle": Array("N", kind="b"),
-    "prior_mean": Array("() | P"),
+    "prior_mean": Array("() | w"),
     "trace_learning?": Array("l", "any"),
 }
 EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": UNIT_SHARE}  # options of these fits alone
@@ -41,6 +42,9 @@ def _fits(arrays, settings, sizes):
     used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
     if used != sizes["U"]:
         return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
+    n_entries = 3 * used + np.array([0, np.size(arrays["prior_mean"])])
+    if sizes.get("n", used) != used or sizes.get("e", 3 * used) not in n_entries:
+        return f"arrays 'integration_means' and 'integration_entries' must be of the {used} rows in use"
     negative = arrays.get("solver_negative", np.zeros(0, dtype=np.intp))
     if np.any(negative >= used) or len(np.unique(negative)) < len(negative):
         return f"array 'solver_negative' must hold different numbers of rows below {used}"
@@ -65,7 +69,11 @@ def _rows(X, y, base, spare, idle, weights=None, noise=None):
 POSTERIOR_RECORD = Record(
     SAVED_ARRAYS,
     SAVED_SETTINGS,
-    (together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)), _fits),
+    (
+        together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)),
+        together(*(f"integration_{name}" for name in INTEGRATION_ARRAYS)),
+        _fits,
+    ),
     {"rows_": "_rows.", "solver": "_solver", "prior_mean": "model.mean"},
     {"_rows": (_stored, _rows)},
 )

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.scales import LOG_SCALE
 from cavity.ep.factories import make_engine
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
 from cavity.ep.weights import make_weights
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate, find_unit
-from cavity.models.evaluations import EvidencePoint, FreeSettings
+from cavity.models.evaluations import WIDE_LOG_SD, EvidencePoint, FreeSettings
 from cavity.models.hyperpriors import PriorTarget
-from cavity.priors.densities import LOG_SCALE
+from cavity.priors import LogNormal
 
 PRIOR_VARIANCE = "prior_variance"
 PRIOR_VARIANCE_TARGET = PriorTarget(PRIOR_VARIANCE, PRIOR_VARIANCE, LOG_SCALE)
@@ -57,6 +58,13 @@ class FreeFactors(FreeSettings):
     def unpack(self, x):
         """The settings of a vector."""
         return FactorSettings(x[: self.n_prior], self.likelihood_at(x))
+
+    def add_default_priors(self):
+        """Give a wide prior about where the search begins to what has none."""
+        super().add_default_priors()
+        start = FactorSettings(np.zeros(self.n_prior), self.likelihood)
+        for name, value in zip(*self.describe_prior(start)[:2], strict=True):
+            self.priors.setdefault(name, (LogNormal(value, WIDE_LOG_SD), LOG_SCALE))
 
     def prior_bounds(self):
         """(low, high) of every log factor."""
@@ -100,6 +108,12 @@ class LinearEvidence:
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
         self.share_left, self.stops_early = 1.0, False
+
+    def for_integral(self, start, **arguments):
+        """The same evidence for an integral, which reports nothing; the first fit starts from some sites."""
+        other = type(self)(self.problem, self.vector, self.threads, self.options, **arguments)
+        other.start = start
+        return other
 
     def problem_at(self, settings):
         """The problem with the prior of some settings."""

@@ -29,11 +29,11 @@ from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
 from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_priors
+from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
-from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
@@ -133,10 +133,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.error_of("intercept", words)
         set_fields(self, priors=check_priors(self.priors))
-        if self.integrate is not False:
-            arrays.check_choice(self.integrate, "integrate", ("auto", *METHOD_NAMES))
-            if self.priors == AVOID_ZERO_PRIOR:
-                raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
+        if check_integrate(self.integrate) is not False and self.priors == AVOID_ZERO_PRIOR:
+            raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"

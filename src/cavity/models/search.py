@@ -49,6 +49,7 @@ class SearchResult:
     hyperparameters: Hyperparameters | None = None
     start: tuple | None = None  # sites for the last fit to start from
     x: np.ndarray | None = None  # the free numbers of the optimum
+    integral: tuple | None = None  # of a Gaussian process, see `models.gp.search.integrate`
 
 
 def choose_search_tol(slope, n_rows=FEW_ROWS):

@@ -240,12 +240,11 @@ class GaussianProcess(LatentProcess):
         with run.open(model, rows.named()) as threads:
             evidence = IntegralEvidence(model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
-            solution, integral = search.integrate(start, evidence, learn, names, n_starts, run.job, self.integrate)
+            solution = search.integrate(start, evidence, learn, names, n_starts, run.job, self.integrate)
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
-            labels = {"integral": integral, "coding": coding, **observations.labels}
-            posterior = build_posterior(model, evidence, point, solution, **labels)
+            posterior = build_posterior(model, evidence, point, solution, coding=coding, **observations.labels)
         if point.fit is not None:
             point.fit.warn(run)
         return posterior

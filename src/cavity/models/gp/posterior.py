@@ -54,11 +54,8 @@ LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first
 PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def build_posterior(model, evidence, point, search=None, hyperparameters=None, integral=(None, None, None), **names):
-    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any.
-
-    An `integral` is what `search.integrate` returns.
-    """
+def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
+    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
@@ -87,7 +84,7 @@ def build_posterior(model, evidence, point, search=None, hyperparameters=None, i
         hyperparameters=hyperparameters if search is None else search.hyperparameters,
     )
     out = out if rows.in_use.all() else out._completed()
-    return out._integrated(*integral)
+    return out if search is None or search.integral is None else out._integrated(*search.integral)
 
 
 def compute_latent_means(posterior, X):

@@ -54,14 +54,14 @@ def learn(settings, evidence, covariance, names, n_starts, job, integrate=False)
 
 
 def integrate(settings, evidence, covariance, names, n_starts, job, setting):
-    """Return the `SearchResult` of `learn`, and the `Integration`, its log evidence, and leave-one-out log densities,
-    None where there is none.
+    """Return the `SearchResult` of `learn`; its `integral` is the `Integration`, its log evidence, and leave-one-out
+    log densities, or None.
     """
     search, method = learn(settings, evidence, covariance, names, n_starts, job, setting)
     if method is None:
-        return search, (None, None, None)
+        return search
     *integral, status = find_integral(evidence, search, job, method, evidence.start)
-    return replace(search, status=status), integral
+    return replace(search, status=status, integral=tuple(integral))
 
 
 def warn_if_line(point, rows, columns=None):

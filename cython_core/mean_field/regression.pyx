@@ -1,7 +1,7 @@
 """Newton's method on the ELBO of a linear regression with few columns: precisions of weights and noise, by logarithms.
 
-With q(w) at its optimum and the shapes of the Gamma factors at theirs, the ELBO is a function of the logarithms theta of
-the means of the factors alone [Bishop2006, section 10.3]. Up to a constant it is, R'R = [X y]'[X y] triangular::
+With q(w) at its optimum and the shapes of the Gamma factors at theirs, the ELBO is a function of the logarithms theta
+of the means of the factors alone [Bishop2006, section 10.3]. Up to a constant it is, R'R = [X y]'[X y] triangular::
 
     sum_k (s_k theta_k - b_k exp theta_k) - sum_i log P_ii - (tau |z - F m|^2 + sum_i alpha_i m_i^2)/2
 

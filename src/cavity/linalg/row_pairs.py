@@ -59,11 +59,14 @@ class RowPairs:
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         total, count = int(self._first_pair[-1]), 0
         self._pairs = np.empty(total, np.int32)
-        known, entries = np.zeros(cholesky.n_entries, np.int32), np.empty(min(total, cholesky.n_entries), np.int64)
+        numbers, entries = (
+            np.zeros(cholesky.n_entries, np.int32),
+            np.empty(min(total, cholesky.n_entries), np.int64),
+        )
         for start, (pair, end) in zip(range(0, N, ROWS_PER_CALL), pairwise(self._first_pair), strict=True):
             left, right = np.empty((2, end - pair), np.int64)
             _kernel.columns(self._indptr, self._indices, start, min(start + ROWS_PER_CALL, N), left, right)
-            count = _kernel.number(cholesky.positions(left, right), known, entries, count, self._pairs[pair:end])
+            count = _kernel.number(cholesky.positions(left, right), numbers, entries, count, self._pairs[pair:end])
         self._entries = entries[:count].copy()
         self._parts = _parts(total, count, N)
         self._column_parts = _parts(len(self._data), self.shape[1], N)
@@ -72,7 +75,7 @@ class RowPairs:
         """Add X' diag(rho) X, rho (N,), to the matrix that stands in `values` (n_entries,)."""
         m = len(self._entries)
         sums = np.zeros((max(1, len(self._parts)), m))
-        tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
+        tasks = [(*part, _kernel.add, (rho, part_sums)) for part, part_sums in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
         parts = split_range(m, -(-m // (8 * ROWS_PER_CALL)))
         threads.run(_kernel.combine, [(sums, self._entries, values, *part) for part in parts])
@@ -93,7 +96,7 @@ class RowPairs:
         """Return X' tau, (n,)."""
         sums = np.zeros((max(1, len(self._column_parts)), self.shape[1]))
         parts = zip(self._column_parts, sums, strict=False)
-        threads.run(self._with_columns, [(*part, _kernel.transposed, (tau, each)) for part, each in parts])
+        threads.run(self._with_columns, [(*part, _kernel.transposed, (tau, part_sums)) for part, part_sums in parts])
         for other in sums[1:]:
             sums[0] += other
         return sums[0]

@@ -108,10 +108,12 @@ def interpolate(const double[:, ::1] blocks, const double[::1] gaps,
                 double[::1] variance):           # out (n,)
     """Write the moments of f at other times."""
     cdef cv_chain chain = make_chain(blocks, gaps, gaps, gaps)
-    cdef const double *states = NULL if slopes is None else &slopes[0, 0]
+    cdef const double *states = NULL
     cdef int p = count_states(blocks)
     cdef Py_ssize_t n = after.shape[0]
     if n == 0:
         return
+    if slopes is not None:
+        states = &slopes[0, 0]
     with nogil:
         cv_interpolate(p, &chain, &moments[0, 0], states, n, &after[0], &before[0], &ahead[0], &mean[0], &variance[0])

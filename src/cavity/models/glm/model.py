@@ -25,7 +25,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
-from cavity.models.glm.lone_posteriors import make_lone_posterior
+from cavity.models.glm.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
@@ -393,4 +393,4 @@ def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))
 
 
-LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings)
+LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings), read_rows

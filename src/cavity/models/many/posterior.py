@@ -28,8 +28,10 @@ from cavity.models.contrasts import list_combinations, name_combination, parse_c
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
+from cavity.models.saved import rebuild
 
-LONE_POSTERIOR_MAKERS: dict[str, Any] = {}  # by `model_kind`: functions (posteriors, number) of the families
+# by `model_kind`: functions (posteriors, number) and (posteriors, X, groups, levels, offset, exposure) of the families
+LONE_POSTERIOR_MAKERS: dict[str, Any] = {}
 
 
 def find_false_sign_rates(mean, sd):
@@ -44,6 +46,22 @@ def find_s_values(rates):
     order = known[np.argsort(rates[known], kind="stable")]
     out[order] = np.cumsum(rates[order]) / np.arange(1, len(order) + 1)
     return out
+
+
+def _describe_template(posterior):
+    """Return a posterior as JSON has it."""
+    stored, settings = posterior.to_arrays()
+    stored = {name: [array.dtype.str, array.shape, array.ravel().tolist()] for name, array in stored.items()}
+    return {"kind": posterior.kind, "arrays": stored, "settings": settings}
+
+
+def _restore_template(described):
+    """Return the posterior that `_describe_template` has described."""
+    stored = {name: np.array(v, dtype=d).reshape(shape) for name, (d, shape, v) in described["arrays"].items()}
+    return rebuild(described["kind"], stored, described["settings"])
+
+
+TEMPLATE_SETTING = Nullable(records.Made(_restore_template, records.JSON_OBJECT, _describe_template))
 
 
 def _fits(stored, settings, sizes):
@@ -100,6 +118,7 @@ class ManyPosterior(Posterior):
     effect_names: tuple[str, ...] = declare(records.names(), "Names of the random effects.", ())
     shared_names: tuple[str, ...] = declare(records.names(), "What was found from all responses together.", ())
     shared_values: FloatArray | None = declare(Array("s"), "Its values.", None)
+    template: Any = declare(TEMPLATE_SETTING, "Of a mixed model, one of the single posteriors.", None)
     _covariance: FloatArray = declare(Array("G T", "any"), name="covariance")
 
     kind: ClassVar[str] = "many"
@@ -262,32 +281,40 @@ class ManyPosterior(Posterior):
 
         Returns
         -------
-        GLMPosterior
-            With the covariance of the weights, but without sites and leave-one-out densities.
+        GLMPosterior or MixedGLMPosterior
+            With the covariance of weights and effects, but without sites and leave-one-out densities.
 
         Raises
         ------
         ValueError
-            If the response has no posterior, with the reason, and for mixed models.
+            If the response has no posterior, with the reason.
         """
         number = self._number(response)
         if np.isnan(self.mean[number]).any():
             message = f"must have a posterior, got {str(self.names[number])!r}: {self.status[number]}"
             raise arrays.error_of("response", message)
-        make = LONE_POSTERIOR_MAKERS.get(self.model_kind)
-        if make is None:
-            raise arrays.error_of("response", f"has no single posterior in a fit of many by {self.model_kind!r}")
-        return make(self, number)
+        return LONE_POSTERIOR_MAKERS[self.model_kind][0](self, number)
 
     def predict(
-        self, X: Data, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+        self,
+        X: Data,
+        *,
+        groups: Any = None,
+        levels: str = "known",
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """Predict the latent values f = x'w + offset of new rows in all responses.
+        """Predict the latent values f of new rows in all responses.
 
         Parameters
         ----------
         X : array_like (n, D), data frame, path or Source
             Rows, as in the fit.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new", "zero"}, default "known"
+            "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
+            "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -301,15 +328,14 @@ class ManyPosterior(Posterior):
         Raises
         ------
         ValueError, TypeError
-            For rows and columns that do not fit, and for mixed models.
+            For rows, columns and levels that do not fit.
         """
-        first = np.flatnonzero(~np.isnan(self.mean).any(axis=1))
-        if not first.size:
+        if np.isnan(self.mean).any(axis=1).all():
             raise arrays.error_of("X", "cannot be predicted: no response has a posterior")
-        rows, known, _ = self.of(int(first[0]))._linear_rows(X, offset, exposure)
+        rows, known, more = LONE_POSTERIOR_MAKERS[self.model_kind][1](self, X, groups, levels, offset, exposure)
         mean = np.matmul(rows, self.mean[:, :, None])[:, :, 0] + (0.0 if known is None else known)
         variance = [np.sum(self._covariance * _pair_weights(row), axis=1) for row in rows]
-        return mean, np.array(variance).T
+        return mean, np.array(variance).T + more
 
     def summary(self) -> Table:
         """Return a table of the responses: what was learnt, the log evidence, sweeps and how each fit ended.

@@ -32,8 +32,10 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_prio
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
+from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
 from cavity.models.mixed.integration import METHOD_NAMES
+from cavity.models.mixed.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
@@ -320,3 +322,6 @@ def model_from_settings(effects, intercept=None, centre=None, reader_intercept=F
     """Return the model of a posterior, whose settings are numbers; files of earlier versions have no `intercept`."""
     intercept = False if intercept is None and not isinstance(effects, str) else intercept
     return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)
+
+
+LONE_POSTERIOR_MAKERS["mixed"] = make_lone_posterior, read_rows

@@ -28,7 +28,6 @@ from cavity.models.contrasts import list_combinations, name_combination, parse_c
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
-from cavity.models.saved import rebuild
 
 # by `model_kind`: functions (posteriors, number) and (posteriors, X, groups, levels, offset, exposure) of the families
 LONE_POSTERIOR_MAKERS: dict[str, Any] = {}
@@ -46,22 +45,6 @@ def find_s_values(rates):
     order = known[np.argsort(rates[known], kind="stable")]
     out[order] = np.cumsum(rates[order]) / np.arange(1, len(order) + 1)
     return out
-
-
-def _describe_template(posterior):
-    """Return a posterior as JSON has it."""
-    stored, settings = posterior.to_arrays()
-    stored = {name: [array.dtype.str, array.shape, array.ravel().tolist()] for name, array in stored.items()}
-    return {"kind": posterior.kind, "arrays": stored, "settings": settings}
-
-
-def _restore_template(described):
-    """Return the posterior that `_describe_template` has described."""
-    stored = {name: np.array(v, dtype=d).reshape(shape) for name, (d, shape, v) in described["arrays"].items()}
-    return rebuild(described["kind"], stored, described["settings"])
-
-
-TEMPLATE_SETTING = Nullable(records.Made(_restore_template, records.JSON_OBJECT, _describe_template))
 
 
 def _fits(stored, settings, sizes):
@@ -118,7 +101,9 @@ class ManyPosterior(Posterior):
     effect_names: tuple[str, ...] = declare(records.names(), "Names of the random effects.", ())
     shared_names: tuple[str, ...] = declare(records.names(), "What was found from all responses together.", ())
     shared_values: FloatArray | None = declare(Array("s"), "Its values.", None)
-    template: Any = declare(TEMPLATE_SETTING, "Of a mixed model, one of the single posteriors.", None)
+    template: dict[str, Any] | None = declare(
+        Nullable(records.JSON_OBJECT), "Of a mixed model, one of the single posteriors, as files have it.", None
+    )
     _covariance: FloatArray = declare(Array("G T", "any"), name="covariance")
 
     kind: ClassVar[str] = "many"

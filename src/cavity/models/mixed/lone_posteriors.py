@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from cavity.base import records
+from cavity.base.serialization import deserialize
 from cavity.models.hyperparameters import NO_ERRORS_NOTE, Hyperparameters
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.posterior import MixedGLMPosterior, collect_moments
@@ -67,14 +69,30 @@ def make_effects(mean, covariance):
     return Effects(mean.copy(), indptr, rows, (factor.T @ factor)[rows, columns], np.arange(m))
 
 
-def make_lone_posterior(many, number):
+def describe_template(posterior):
+    """Return a posterior as JSON has it."""
+    arrays, settings = posterior.to_arrays()
+    described = {name: [array.dtype.str, array.shape, array.ravel().tolist()] for name, array in arrays.items()}
+    return {"arrays": described, "settings": settings}
+
+
+def restore_template(make_model, described):
+    """Return the posterior that `describe_template` has described; make_model(**settings) is its model."""
+    arrays = {name: np.array(v, dtype=d).reshape(shape) for name, (d, shape, v) in described["arrays"].items()}
+    record = records.record_of(MixedGLMPosterior)
+    arrays, settings = records.check(record, arrays, described["settings"])
+    return deserialize(record, MixedGLMPosterior, make_model, arrays, settings)
+
+
+def make_lone_posterior(make_model, many, number):
     """Return the `MixedGLMPosterior` of a response."""
-    return make_posterior(many.template.model, many.template._reader, many, number)
+    template = restore_template(make_model, many.template)
+    return make_posterior(template.model, template._reader, many, number)
 
 
-def read_rows(many, X, groups, levels, offset, exposure):
+def read_rows(make_model, many, X, groups, levels, offset, exposure):
     """Return new rows of all effects (n, M), the known part of f, and what new levels add to variances, (G, n)."""
-    template = many.template
+    template = restore_template(make_model, many.template)
     rows, others = template.rows(X, groups, levels), {"offset": offset, "exposure": exposure}
     dataset, values, _ = template._reader.read(rows.X, rows.groups, rows.levels, others, [])
     layout, more = template._layout, np.zeros((len(many), dataset.n_rows))

@@ -14,7 +14,7 @@ from cavity.models.many.priors import PriorChoice
 from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
 from cavity.models.mixed.inputs import Inputs
-from cavity.models.mixed.lone_posteriors import make_posterior
+from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
@@ -53,7 +53,7 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, share, option
     settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre, "priors": None}
     settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
     good = np.flatnonzero(~np.isnan(posterior.mean).any(axis=1))
-    template = make_posterior(*settings, posterior, int(good[0])) if good.size else None
+    template = describe_template(make_posterior(*settings, posterior, int(good[0]))) if good.size else None
     return replace(posterior, template=template)
 
 

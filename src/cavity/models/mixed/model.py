@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from cavity.base import arrays
@@ -324,4 +325,4 @@ def model_from_settings(effects, intercept=None, centre=None, reader_intercept=F
     return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)
 
 
-LONE_POSTERIOR_MAKERS["mixed"] = make_lone_posterior, read_rows
+LONE_POSTERIOR_MAKERS["mixed"] = tuple(partial(make, model_from_settings) for make in (make_lone_posterior, read_rows))

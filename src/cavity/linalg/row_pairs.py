@@ -116,7 +116,7 @@ class RowPairs:
         """Return X' diag(rho) X, rho (N,), by the entries (m,) of the pattern."""
         m = self._n_entries
         rho, sums = self._sort(rho), np.zeros((max(1, len(self._parts)), m))
-        tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
+        tasks = [(*part, _kernel.add, (rho, part_sums)) for part, part_sums in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
         if len(sums) == 1:
             return sums[0]
@@ -140,7 +140,7 @@ class RowPairs:
         """Return X' tau, (n,)."""
         tau, sums = self._sort(tau), np.zeros((max(1, len(self._column_parts)), self.shape[1]))
         parts = zip(self._column_parts, sums, strict=False)
-        threads.run(self._with_columns, [(*part, _kernel.transposed, (tau, each)) for part, each in parts])
+        threads.run(self._with_columns, [(*part, _kernel.transposed, (tau, part_sums)) for part, part_sums in parts])
         for other in sums[1:]:
             sums[0] += other
         return sums[0]

@@ -138,7 +138,7 @@ def _steps(runs, tiles, later):
         for run in range(later * tile, runs)
         for moved in range(run, runs)
     ]
-    return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
+    return np.array([task[1:] for task in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
 def orthonormalize(rows, threads):

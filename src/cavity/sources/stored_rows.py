@@ -68,8 +68,8 @@ class StoredRows(Source):
         `least` is known of them.
         """
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
-        here = not self.is_remote
-        part = ChangedRows(self, function, n_features) if here else self.parts[0].map_rows(function, n_features)
+        is_local = not self.is_remote
+        part = ChangedRows(self, function, n_features) if is_local else self.parts[0].map_rows(function, n_features)
         return _stored([part], self.name, low, high, least)
 
     def scan_columns(self, weights=None, job=SILENT_JOB):

@@ -77,6 +77,11 @@ class Job:
         """Whether the callback stopped the fit: no stage that has not begun shall begin."""
         return self._watch is not None and self._watch.stopped
 
+    @property
+    def is_heard(self):
+        """Whether there are receivers of reports, or a checkpoint."""
+        return self._watch is not None
+
     def stage(self, name):
         """Return the job of a part of the fit."""
         whole = f"{self.name}, {name}" if self.name else name

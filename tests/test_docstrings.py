@@ -14,7 +14,7 @@ import cavity.sklearn
 from cavity import mean_field
 
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
-CORES = "-1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1"
+CORES = "-1 is all cores; by default (as many as the process may use|the environment variable CAVITY_NUM_THREADS)"
 WORDS = {  # of an option: what its type is like, and what its description is like from its beginning on
     "accelerate": (
         r'bool or {"anderson", "squarem"}, default \w+',

@@ -34,7 +34,7 @@ def _round(threads, function, *arguments, flops=np.inf, size=2):
 
 
 def _work(function, arguments, state):
-    """Call a function of the kernel again and again, until there are no more tasks or somebody is interrupted."""
+    """Call a function of the kernel again and again, until there are no more tasks or one call is interrupted."""
     try:
         while not state[1]:
             function(*arguments, state, MOST_FLOPS)

@@ -52,7 +52,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
 
     For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `BlockTask`. A pass
-    that is a `stage` of its own is told by that name while it goes on.
+    that is a `stage` of its own reports under that name.
     """
     layout = next(source for source in sources if source is not None)
     if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
@@ -257,7 +257,7 @@ class ReadAhead:
                 not is_reader and self._thread.is_alive()
             ):  # not if Ctrl-C came before it began: it will see that it is over
                 self._thread.join()
-            while not self._free.empty():  # slots and their queue refer to each other: nobody else would let them go
+            while not self._free.empty():  # slots and their queue refer to each other, so that only this frees them
                 self._free.get()
 
     def _read(self):

@@ -47,6 +47,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
     "v4": (
         "belief",
@@ -61,6 +62,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
 }
 # Features one by one: every compiler has these names, that of Zig has no -march=x86-64-v3

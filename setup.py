@@ -43,6 +43,7 @@ SIMD_KERNELS = {
         "ep",
         "gaussian",
         "gaussian_mixture",
+        "regression",
         "simd",
         "sites",
         "sparse_gp",

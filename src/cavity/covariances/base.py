@@ -352,7 +352,7 @@ class Covariance(UserDefined):
         return self._refixed(names, lambda leaf, chosen: {*leaf.fixed} - {*chosen})
 
     def check_columns(self, n_features: int) -> None:
-        """Raise ValueError unless rows of that width are what the covariance wants.
+        """Raise ValueError unless the covariance takes rows of that width.
 
         Parameters
         ----------
@@ -441,7 +441,7 @@ class BuiltIn(Covariance):
         Raises
         ------
         ValueError, TypeError
-            For rows that are not finite or not as wide as the covariance wants them, or another `out`.
+            For rows that are not finite or not of the width that the covariance takes, or another `out`.
         OverflowError
             If a column divided by its lengthscale, or a covariance, leaves the range of float64.
         MemoryError

@@ -33,7 +33,7 @@ def _round(threads, function, *arguments, flops=np.inf, size=2):
 
 
 def _work(function, arguments, state):
-    """Call a function of the kernel again and again, until there are no more tasks or somebody is interrupted."""
+    """Call a function of the kernel again and again, until there are no more tasks or one call is interrupted."""
     try:
         while not state[1]:
             function(*arguments, state, MOST_FLOPS)
@@ -138,7 +138,7 @@ def _steps(runs, tiles, later):
         for run in range(later * tile, runs)
         for moved in range(run, runs)
     ]
-    return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
+    return np.array([task[1:] for task in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
 def orthonormalize(rows, threads):

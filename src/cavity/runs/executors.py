@@ -78,7 +78,7 @@ def call_with_fallback(call, instead):
     try:
         return call()
     except RuntimeError as error:
-        if not any(words in str(error) for words in ("after shutdown", "interpreter shutdown")):
+        if not any(phrase in str(error) for phrase in ("after shutdown", "interpreter shutdown")):
             raise
     return instead()
 
@@ -134,7 +134,7 @@ class Threads:
         """Return [function(*a) for a in arguments]; the first error in that order is raised."""
         arguments = list(arguments)
         if len(arguments) < 2:
-            return [function(*each) for each in arguments]
+            return [function(*call_arguments) for call_arguments in arguments]
         return list(self.imap(function, arguments, ahead=math.inf))
 
     def imap(self, function, arguments, *, ahead=TASKS_AHEAD_PER_THREAD, grain=1):
@@ -144,7 +144,7 @@ class Threads:
         A task is `grain` calls: handing one to a thread costs some 50 microseconds.
         """
         if self._pool is None or self._process != os.getpid() or _inside.get():  # a forked child has no threads
-            yield from (function(*each) for each in arguments)
+            yield from (function(*call_arguments) for call_arguments in arguments)
             return
         if grain > 1:
             rest = iter(arguments)
@@ -153,8 +153,8 @@ class Threads:
             return
         pending = deque()
         try:
-            for each in arguments:
-                call = partial(copy_context().run, _task, function, each)
+            for call_arguments in arguments:
+                call = partial(copy_context().run, _task, function, call_arguments)
                 pending.append((call_with_fallback(partial(self._pool.submit, call), partial(_here, call)), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
@@ -195,9 +195,11 @@ def _looked_up(_):
     from threadpoolctl import ThreadpoolController
 
     controllers = ThreadpoolController().select(user_api="blas").lib_controllers
-    controllers = [_controllers.setdefault(each.filepath, each) for each in controllers]
-    own = [each for each in controllers if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
-    return [each for each in controllers if each not in own], own
+    controllers = [_controllers.setdefault(library.filepath, library) for library in controllers]
+    own = [
+        library for library in controllers if (library.internal_api, library.threading_layer) == ("openblas", "openmp")
+    ]
+    return [library for library in controllers if library not in own], own
 
 
 def _set(numbers, hold=False):
@@ -213,9 +215,9 @@ def _set(numbers, hold=False):
             free(force=True)
 
 
-def _unknown(libraries, known):
-    """Return the libraries that are not among those known, with their numbers of threads."""
-    return [(each, each.get_num_threads()) for each in libraries if each not in [one for one, _ in known]]
+def _unknown(libraries, those):
+    """Return the libraries that are not among `those`, with their numbers of threads."""
+    return [(library, library.get_num_threads()) for library in libraries if library not in [one for one, _ in those]]
 
 
 class _Limit:
@@ -245,7 +247,7 @@ class _Limit:
         """Limit what is not limited yet, for the process and for this thread."""
         shared, own = _libraries()
         self._before += (new := _unknown(shared, self._before))
-        _set([(each, 1) for each, _ in new], hold=True)
+        _set([(library, 1) for library, _ in new], hold=True)
         for thread, mine in self._holders.values():
             if thread == get_ident():
                 mine += _unknown(own, mine)
@@ -277,7 +279,7 @@ class _Limit:
 
 def _limit_this_thread():
     """One BLAS thread where each thread has a number of its own."""
-    _set([(each, 1) for each in _libraries()[1]])
+    _set([(library, 1) for library in _libraries()[1]])
 
 
 _limit = _Limit()

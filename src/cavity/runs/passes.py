@@ -50,7 +50,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
 
     For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `BlockTask`. A pass
-    that is a `stage` of its own is told by that name while it goes on.
+    that is a `stage` of its own reports under that name.
     """
     layout = next(source for source in sources if source is not None)
     if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
@@ -173,7 +173,7 @@ class ReadSlot:
     """Memory for a run of those sources that are read ahead, and the error if they could not be read."""
 
     def __init__(self, sources, rows, slots):
-        self._memory = [None if each is None else np.empty((rows, *each.shape[1:])) for each in sources]
+        self._memory = [None if source is None else np.empty((rows, *source.shape[1:])) for source in sources]
         self._slots = slots  # those that are free
         self.error = None
 
@@ -190,7 +190,7 @@ class ReadSlot:
         """Return views of the rows that were read, None where the source is None; raise the error if there is one."""
         if self.error is not None:
             raise self.error
-        return [None if each is None else each[:rows] for each in self._memory]
+        return [None if array is None else array[:rows] for array in self._memory]
 
     def free(self):
         """Give the memory back to be filled again."""
@@ -240,10 +240,12 @@ class ReadAhead:
         if self._process == os.getpid():
             self._stopped = True
             self._free.put(None)
-            here = self._thread is threading.current_thread()  # which may collect what others have left
-            if not here and self._thread.is_alive():  # not if Ctrl-C came before it began: it will see that it is over
+            is_reader = self._thread is threading.current_thread()  # which may collect what others have left
+            if (
+                not is_reader and self._thread.is_alive()
+            ):  # not if Ctrl-C came before it began: it will see that it is over
                 self._thread.join()
-            while not self._free.empty():  # slots and their queue refer to each other: nobody else would let them go
+            while not self._free.empty():  # slots and their queue refer to each other, so that only this frees them
                 self._free.get()
 
     def _read(self):

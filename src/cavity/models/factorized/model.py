@@ -315,8 +315,8 @@ def _compare_with_minimum(done, kl_minimum, options):
     if gap <= options.tol or done.converged:
         status = CONVERGED_STATUS if gap <= options.tol else STUCK_STATUS
     rates = done.trace["contraction"]
-    known = rates[~np.isnan(rates)]
-    rate = done.contraction if options.accelerate or not known.size else float(known[-1])
+    measured_rates = rates[~np.isnan(rates)]
+    rate = done.contraction if options.accelerate or not measured_rates.size else float(measured_rates[-1])
     trace = done.trace | {"elbo": -kl, "kl": kl, "excess": excess}
     return replace(done, elbo=-float(kl[-1]), status=status, trace=trace, contraction=rate, predicted_gap=gap)
 

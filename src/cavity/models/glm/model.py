@@ -202,7 +202,7 @@ class GLM(ManyResponses, LinearSettings):
             columns of a table. With a formula a table with all its columns: a data frame, a dictionary of columns, or
             a file with names of columns, of which those that the formula names are read.
         y : array_like (N,) or str, optional
-            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
+            Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature. A formula says what they are.
         event : array_like (N,) or str, optional
@@ -264,7 +264,7 @@ class GLM(ManyResponses, LinearSettings):
         ValueError, TypeError
             For bad data or options, before any work.
         MemoryError
-            If the matrices of dependent weights do not fit into the memory of the machine, before anybody looks at X;
+            If the matrices of dependent weights do not fit into the memory of the machine, before X is read;
             the message says how many bytes they need.
 
         Warns

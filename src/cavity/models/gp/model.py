@@ -106,7 +106,7 @@ class GaussianProcess(LatentProcess):
             are read into memory: two N x N matrices have to fit there too, and a search at N = 10,000 takes hours. For
             more rows there is `StreamingGP`.
         y : array_like (N,) or str
-            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
+            Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature.
         event : array_like (N,) or str, optional

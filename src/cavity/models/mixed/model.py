@@ -179,7 +179,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
             With a formula a data frame with all its columns. Else the columns of the fixed effects; a data frame may
             have y, groups and others among its columns, which are named below.
         y : array_like (N,) or str, optional
-            Observations, as the likelihood wants them; a formula says what they are.
+            Observations in the form of the likelihood; a formula says what they are.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups by their names; by default columns of X, which are then no features.
         event : array_like (N,) or str, optional

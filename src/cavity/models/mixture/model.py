@@ -122,8 +122,8 @@ class GaussianMixture(Public):
         set_fields(self, n_components=arrays.check_integer(self.n_components, "n_components", low=1))
         arrays.check_choice(self.covariance, "covariance", COVARIANCE_KINDS)
         arrays.check_choice(self.weights, "weights", WEIGHT_KINDS)
-        each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
-        self._keep("weight_concentration_prior", "a number", each)
+        shape = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
+        self._keep("weight_concentration_prior", "a number", shape)
         self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
         self._keep("mean_precision_prior", "a number", "(K,)")
         self._keep("degrees_of_freedom_prior", "a number", *(["(K,)"] if self.covariance != "tied" else []))

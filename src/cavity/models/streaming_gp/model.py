@@ -178,7 +178,7 @@ class StreamingGP(LatentProcess):
             Dates, in an array of datetime64 or in a table, are days since 1970-01-01 in UTC; those in files have to be
             numbers.
         y : array_like (N,) or str
-            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories. A
+            Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories. A
             string, here and below, is the name of a column of X, which is then no feature.
         event : array_like (N,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of

@@ -94,7 +94,7 @@ class StreamingGPState(SparsePosterior):
         """Nats that all updates lost by giving up inducing points.
 
         By so much the bound of the rows before is lower than it was at its own inducing points. What updates lost by
-        changed settings is not in it, as nobody can count that without the rows; `information_lost_bound` says what all
+        changed settings is not in it, as it cannot be computed without the rows; `information_lost_bound` says what all
         of this may have cost at most.
         """
         return self._now.information_lost

@@ -114,8 +114,8 @@ class Covariance(UserDefined):
         Z : array_like, shape (M, D)
             Other rows.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -167,8 +167,8 @@ class Covariance(UserDefined):
         Z : array_like, shape (M, D), optional
             Other rows, as for `cross`; without them the derivatives are those of `gram`.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -217,8 +217,8 @@ class Covariance(UserDefined):
         Z : array_like, shape (M, D), optional
             Other rows, which stay where they are; without them both arguments are the rows X, and both move.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -430,8 +430,8 @@ class BuiltIn(Covariance):
         out : ndarray, shape (N, N), optional
             Where to write it: float64 in C order.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------

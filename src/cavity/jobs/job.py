@@ -261,8 +261,8 @@ class Run:
     Attributes
     ----------
     n_threads : int
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
     job : Job
         Callback, progress and checkpoint.
     """

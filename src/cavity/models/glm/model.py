@@ -25,7 +25,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
-from cavity.models.glm.lone_posteriors import make_lone_posterior
+from cavity.models.glm.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
@@ -241,8 +241,8 @@ class GLM(ManyResponses, LinearSettings):
             Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.
@@ -393,4 +393,4 @@ def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))
 
 
-LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings)
+LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings), read_rows

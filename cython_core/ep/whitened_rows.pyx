@@ -8,8 +8,8 @@ c) PANEL_COLUMNS columns times up to CV_GROUPS registers of eight have their sum
    the diagonal is left out, but for the triangles of panels.
 d) An entry is the sum of its terms in the order of the rows: the bits depend neither on the instruction set nor on the
    size of tiles.
-Measured on Zen 5, one thread, 256 rows, M = 100 and 300, D = 8: 83 and 510 us on AVX-512 (covariances 20 and 50, sums 36
-and 245, where dsyrk of OpenBLAS takes 60 and 450), 142 and 940 us on AVX2.
+Measured on Zen 5, one thread, 256 rows, M = 100 and 300, D = 8: 83 and 510 us on AVX-512 (covariances 20 and 50, sums
+36 and 245, where dsyrk of OpenBLAS takes 60 and 450), 142 and 940 us on AVX2.
 """
 
 from libc.math cimport log1p

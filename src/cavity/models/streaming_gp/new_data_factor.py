@@ -90,12 +90,17 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=
         target = rows.y[part] - rows.base(model, X, part)
         sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
         known = () if features is None else features[start // ROWS_PER_BLOCK]
-        A, r, numbers, _ = basis.add_rows(X, sites, threads, *known)
-        n, constant = np.sum(np.broadcast_to(weight, len(X))), sites.constant + sites.constant_of(numbers)
-        return A, r, np.array([constant, n, numbers[2], numbers[3], 0.0])
+        return sum_block(basis, X, sites, weight, threads, *known)
 
     new = Information(*rows.sum_blocks(statistics, threads))  # exp(E_2(b))
     return information.plus(new).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
+
+
+def sum_block(basis, X, sites, weight, threads, *known):
+    """Return A, r and the sums of an `Information` of sites of Gaussian noise; `known` are W and residuals."""
+    A, r, numbers, _ = basis.add_rows(X, sites, threads, *known)
+    n, constant = np.sum(np.broadcast_to(weight, len(X))), sites.constant + sites.constant_of(numbers)
+    return A, r, np.array([constant, n, numbers[2], numbers[3], 0.0])
 
 
 @dataclass(slots=True, eq=False)

@@ -9,6 +9,7 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, PRINTED, ROU
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning, SettingsWarning
+from cavity.models.many import fits as many_fits
 from cavity.models.many import problem as many_problem
 from cavity.priors import LogNormal
 
@@ -368,6 +369,36 @@ def test_a_stop_keeps_what_is_known(monkeypatch):
         many = model.fit_many(X, COUNTS, callback=lambda event: events.append(event) or len(events) == 2)
     assert many.converged.tolist() == [True] * 8 + [False] * (G - 8)
     assert set(many.status[8:]) == {"stopped by callback"}
+
+
+class Killed(BaseException):
+    """What ends a fit from outside."""
+
+
+@pytest.mark.parametrize(("share", "after"), [(None, 3), ("dispersion", 2), ("dispersion", 9)])
+def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_path):
+    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    events, path = [], tmp_path / "many.ck"
+    model = cavity.GLM("negative-binomial", intercept=True)
+    whole = arrays_of(model.fit_many(X, COUNTS, share=share, callback=events.append))
+
+    def kill(event):
+        passes.append(event)
+        if len(passes) == after:
+            raise Killed
+
+    passes = []
+    with pytest.raises(Killed):
+        model.fit_many(X, COUNTS, share=share, checkpoint=path, checkpoint_every=0, callback=kill)
+    with pytest.raises(ValueError, match="is of another fit: Y"):
+        model.fit_many(X, COUNTS + 1, share=share, checkpoint=path)
+    batches = []
+    solve = many_fits.BatchSolver.solve
+    monkeypatch.setattr(many_fits.BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
+    again = arrays_of(model.fit_many(X, COUNTS, share=share, checkpoint=path))
+    assert len(batches) == len(events) - after
+    for name, value in whole.items():
+        assert again[name].tobytes() == value.tobytes(), name
 
 
 def simulate(count, rows, seed):

@@ -158,7 +158,7 @@ class Integration(Frozen):
             order = np.argsort(z[:, 0])
             inside = interpolate.CubicSpline(z[order, 0], rest[order])(fine[:, 0])
         else:
-            inside = interpolate.LinearNDInterpolator(z, rest)(fine)
+            inside = interpolate.CloughTocher2DInterpolator(z, rest)(fine)
             nearest = set(map(tuple, np.rint(z / GRID_STEP).astype(int).tolist()))
             is_near = [tuple(point) in nearest for point in np.rint(fine / GRID_STEP).astype(int).tolist()]
             inside = np.where(is_near, inside, np.nan)  # the points of a grid are no convex set

@@ -25,7 +25,7 @@ from cavity.base.summary import MarginalTable
 MAX_SKEWNESS = 0.99  # of skew-normal densities, nearly
 MAX_DEVIATIONS = 40.0  # from the mean of a component, where quantiles are searched for
 N_BISECTIONS = 60
-N_CELLS = 64  # of a tabulated distribution
+N_CELLS = 256  # of a tabulated distribution
 N_REACH_SD = 5.0  # standard deviations on either side that a table of a skew-normal distribution has
 
 

@@ -241,3 +241,65 @@ def test_parameters_are_learnt_from_sites_of_equal_rows(name):
         near.append(fit.log_evidence)
     assert near[1] == pytest.approx(learnt.log_evidence, abs=AT_REST)
     assert abs(near[2] - near[0]) < 0.05 * (2.0 * near[1] - near[0] - near[2])  # of it within 3e-4 of itself
+
+
+def make_curve(n=4000):
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-2.0, 5.0, size=n)
+    return {"x": x, "y": rng.poisson(np.exp(np.sin(x)))}
+
+
+def test_bins_are_rounded_covariates():
+    """With a site for each, and the fit of the rounded table; new rows are not rounded."""
+    table = make_curve()
+    posterior = cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=50).fit(table)
+    low, step = table["x"].min(), np.ptp(table["x"]) / 49
+    rounded = {"x": low + step * np.rint((table["x"] - low) / step), "y": table["y"]}
+    same = cavity.MixedGLM("y ~ s(x, k=8)", "poisson").fit(rounded)
+    assert posterior.n_sites == same.n_sites == 50
+    assert posterior.log_evidence == pytest.approx(same.log_evidence, abs=AT_REST)
+    new = {"x": np.array([0.1, 0.11])}
+    np.testing.assert_allclose(posterior.predict(new)[0], same.predict(new)[0], rtol=EARLY)
+    assert np.diff(posterior.predict(new)[0])[0] != 0.0
+    assert "covariates of smooths in 50 bins: 4000 rows at 50 sites" in str(posterior.summary())
+    few = cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=5000).fit(table)
+    assert few.n_sites == 4000
+
+
+def test_errors_of_bins_shrink_with_their_square():
+    """So does the difference of the evidence to that of the covariates as they are."""
+    table = make_curve()
+    exact, *binned = (
+        cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=bins, effect_covariances={"s(x)": 0.5}).fit(table).log_evidence
+        for bins in (None, 30, 120)
+    )
+    assert abs(binned[1] - exact) < 0.25 * abs(binned[0] - exact)
+
+
+def test_bins_that_are_refused():
+    with pytest.raises(ValueError, match="bins must be an integer of at least 10, got 3|bins must be"):
+        cavity.MixedGLM("y ~ s(x)", bins=3)
+    with pytest.raises(ValueError, match="bins has a meaning for formulas with smooths, got 20"):
+        cavity.GLM("poisson", bins=20).fit(np.ones((3, 1)), [1, 2, 3])
+
+
+def test_rows_of_weight_zero_do_not_count_for_knots():
+    table = make_curve(300)
+    weights = np.ones(300)
+    weights[:20] = 0.0
+    table["x"][:20] = np.linspace(8.0, 20.0, 20)
+    model = cavity.MixedGLM("y ~ s(x, k=8)", "poisson")
+    weighted = model.fit(table, sample_weight=weights)
+    without = model.fit({name: column[20:] for name, column in table.items()})
+    assert weighted.log_evidence == pytest.approx(without.log_evidence, abs=AT_REST)
+    np.testing.assert_allclose(weighted.mean, without.mean, rtol=EARLY)
+
+
+def test_smooths_of_one_column_with_and_without_a_period():
+    table = make_curve(400)
+    table["y"] = table["y"] + np.rint(2.0 * np.sin(2.0 * np.pi * table["x"]) + 2.0)
+    posterior = cavity.MixedGLM("y ~ s(x, k=8) + s(x, k=8, period=1)", "poisson").fit(table)
+    assert posterior.structured_terms == ("s(x)", "s(x, period=1)")
+    assert len(posterior.curve("s(x, period=1)").columns["mean"]) > 10
+    with pytest.raises(ValueError, match="must have each term once"):
+        cavity.MixedGLM("y ~ s(x, k=8) + s(x, k=9)", "poisson").fit(table)

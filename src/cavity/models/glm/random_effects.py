@@ -3,7 +3,7 @@
 from cavity.base import arrays
 
 MIXED_SETTINGS = (  # that mean the same in both models
-    *("likelihood", "prior_mean", "prior_variance", "centre", "priors", "graphs", "integrate"),
+    *("likelihood", "prior_mean", "prior_variance", "centre", "priors", "graphs", "integrate", "bins"),
 )
 
 

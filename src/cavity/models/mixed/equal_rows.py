@@ -120,7 +120,7 @@ def merge_equal_rows(likelihood, rows, matrix):
     first = _find_first_equal(matrix, offset, signs, is_whole)
     firsts, index = np.unique(first, return_inverse=True)
     most = MAX_FACTOR_SITES * rows.n if kind == "factors" else rows.n - 1
-    if len(firsts) > most and not (kind == "trials" and np.any(is_whole & (weights > 1))):
+    if len(firsts) > most and (kind == "factors" or not np.any(is_whole & (weights > 1))):
         return own
     merged = MergedRows(rows.y, np.where(is_whole, weights, 1.0), index, firsts)
     if kind == "trials":

@@ -215,7 +215,7 @@ class Sparse(RowwiseGeometry):
         return None if self.pattern.cholesky.factor(values, self.threads) else values
 
     def belief(self, h, g, has_variances=True):
-        """The posterior whose sites sum to (h, g), or None if it is not proper; with variances of f unless told not."""
+        """The posterior whose sites sum to (h, g), None if it is not proper; variances of f are optional."""
         pattern, cholesky = self.pattern, self.pattern.cholesky
         factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():

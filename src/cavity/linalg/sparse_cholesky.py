@@ -317,7 +317,7 @@ def _share(threads, tasks, most, kernel, arguments, work):
     counter = np.array([tasks.start], np.int64)
     while counter[0] < tasks.stop:
         several = work[: tasks.stop - int(counter[0])]
-        threads.run(kernel, [(*arguments, tasks.stop, most, *group, counter) for group in several])
+        threads.run(kernel, [(*arguments, tasks.stop, most, *group, counter) for group in several], shared=True)
 
 
 def _tiles(threads, rows, products, kernel, arguments, work):

@@ -311,9 +311,9 @@ class RemoteRuns:
 
     def _finished(self, scheduler, graph, keys):
         """Return handles of the values that the runs at the keys hold, and the outcomes of the runs."""
-        tellers = [(f"cavity-told-{name}", number) for name, number in keys]
-        graph |= {teller: (get_outcome, key) for teller, key in zip(tellers, keys, strict=True)}
-        whole, outcomes = scheduler.both(graph, keys, tellers, self.spans, [self.part])
+        outcome_keys = [(f"cavity-outcome-{name}", number) for name, number in keys]
+        graph |= {outcome_key: (get_outcome, key) for outcome_key, key in zip(outcome_keys, keys, strict=True)}
+        whole, outcomes = scheduler.both(graph, keys, outcome_keys, self.spans, [self.part])
         for done in outcomes:
             if isinstance(done.result, Exception):
                 raise done.result

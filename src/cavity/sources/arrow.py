@@ -210,7 +210,7 @@ class FragmentReader:
     def batches(self, pieces, group, names, size):
         """Return an iterator over batches of some columns of a piece, of at most `size` rows; of several pieces one.
 
-        Pieces are joined here: pyarrow 26 forgets the order of several groups of a fragment that is pickled.
+        Pieces are joined here: pyarrow 26 loses the order of several groups of a fragment that is pickled.
         """
         pieces, scanned = pieces[slice(*self.spans[group])], {"columns": names, "use_threads": False}
         if len(pieces) > 1:

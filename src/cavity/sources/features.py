@@ -57,7 +57,7 @@ def kind_of(X):
 
 
 def scan(X, weights, job=SILENT_JOB):
-    """Check the numbers of rows in files and find the limits of their columns; the job is told how far that is."""
+    """Check the numbers of rows in files and find the limits of their columns; the progress is reported to the job."""
     if isinstance(X, Source):
         X.scan_columns(weights, job)
 

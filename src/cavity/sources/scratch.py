@@ -75,7 +75,7 @@ class ScratchFile:
                         self._file.seek(place)
                         done = at_position(rest)
                 if not done:
-                    raise OSError("it has been cut short by somebody else")
+                    raise OSError("another process has shortened it")
                 rest, place = rest[done:], place + done
 
 

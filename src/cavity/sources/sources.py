@@ -130,7 +130,7 @@ def source(
 
 
 def open_unchecked(data, name):
-    """Return data of any supported kind as a Source; columns that hold no numbers are told when they are read."""
+    """Return data of any supported kind as a Source; columns that hold no numbers are refused when they are read."""
     stored = _stored(data, name)
     if stored is None:
         return Source([_table(data, name, (1, 2), 0, checked=False)], name)

@@ -80,8 +80,8 @@ class FactorizedGaussian(Frozen):
     -----
     Symmetry is checked tile by tile. Positive definiteness is checked, and `kl_minimum` found, by a Cholesky
     factorisation of the matrix scaled to a unit diagonal: D^3/3 operations on one copy that is then freed, shared by as
-    many threads as the environment variable CAVITY_NUM_THREADS says. With blocks, one more copy stays, in coordinates
-    in which the diagonal blocks are identities.
+    many threads as the process may use, at most CAVITY_NUM_THREADS. With blocks, one more copy stays, in coordinates in
+    which the diagonal blocks are identities.
 
     References
     ----------

@@ -101,13 +101,20 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     priors = LogNormalPriors(np.zeros(problem.n_free), np.full(problem.n_free, np.inf)) if priors is None else priors
     spans = list(list_spans(problem, count) if chosen is None else chosen)
     task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, priors)
-    for done, (span, part) in enumerate(zip(spans, threads.imap(task, spans), strict=True), 1):
+    alone = partial(_fit_alone, problem, responses, offsets, scale_factors, priors)
+    stages = [job.substage(f"responses from {low}") for low, _ in spans]
+    saved = [stage.restore(ResponseFits) for stage in stages]
+    parts = threads.imap(task, [span for span, part in zip(spans, saved, strict=True) if part is None])
+    for done, (span, stage, part) in enumerate(zip(spans, stages, saved, strict=True), 1):
+        if part is None:
+            part = next(parts)
+            for number in np.flatnonzero(part.status == LEFT_STATUS):
+                alone(part, int(number), span[0])
+            stage.store(partial(replace, part, status=np.array(part.status, dtype=str)))
         fits.put(slice(*span), part)
         if job.report(done, rows=span[1] - span[0], left=len(spans) - done):
             break
-    fits.status[(fits.status == "") | (job.stopped & (fits.status == LEFT_STATUS))] = STOPPED_STATUS
-    for number in np.flatnonzero(fits.status == LEFT_STATUS):
-        _fit_alone(problem, responses, offsets, scale_factors, priors, fits, int(number))
+    fits.status[fits.status == ""] = STOPPED_STATUS
     return fits
 
 
@@ -202,10 +209,11 @@ def _choose_starts(problem, y, offset):
     return free, filled
 
 
-def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number):
-    """Fit a response that its batch has left, as `fit` does."""
-    checked, _ = check_responses(problem, responses.read(number, number + 1))
-    rows = replace(problem.rows, y=checked[0], offset=offsets(number, number + 1)[0])
+def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number, first):
+    """Fit a response that its batch, which begins with response `first`, has left, as `fit` does."""
+    span = first + number, first + number + 1
+    checked, _ = check_responses(problem, responses.read(*span))
+    rows = replace(problem.rows, y=checked[0], offset=offsets(*span)[0])
     with warnings.catch_warnings():  # the status says what they say
         warnings.simplefilter("ignore")
         try:

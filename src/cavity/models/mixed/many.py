@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.public_objects import replace_unchecked
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.many.inputs import ManyInputs, with_formula
@@ -13,6 +14,7 @@ from cavity.models.many.priors import PriorChoice
 from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
 from cavity.models.mixed.inputs import Inputs
+from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
@@ -46,7 +48,13 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, share, option
     labels |= {"has_offset": rows.has_offset or bool(opened.matrices)}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
     learnt = [component_names(term)[0] for term, given in _pairs(inputs, match) if given is None]
-    return run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
+    posterior = run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
+    prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+    settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre, "priors": None}
+    settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
+    good = np.flatnonzero(~np.isnan(posterior.mean).any(axis=1))
+    template = describe_template(make_posterior(*settings, posterior, int(good[0]))) if good.size else None
+    return replace(posterior, template=template)
 
 
 def _pairs(inputs, match):

@@ -84,8 +84,8 @@ class ProcessPosterior(LatentPosterior):
         as_frame : bool, default False
             Whether to return a pandas data frame with the columns mean and sd, and the index of X.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------

@@ -85,13 +85,15 @@ class Inputs:
         known = {"coding": design.coding, "roles": observations.roles}
         reader = FormulaRowReader(terms, design.names, len(design.names), **known)
         return cls._with_structured(
-            model, observations, design.X, terms, structured, columns, reader, table.dataset.dropped, intercept_left_out
+            model, observations, design.X, terms, structured, columns, reader, table.dataset.dropped
         )
 
     @classmethod
-    def _with_structured(cls, model, observations, X, terms, structured, table, reader, dropped, constant=False):
+    def _with_structured(cls, model, observations, X, terms, structured, table, reader, dropped):
         """Return the inputs with structured terms, whose null spaces are fixed effects."""
         names = reader.columns or name_coefficients(None, X.shape[1], False)
+        likelihood = observations.likelihood
+        constant = is_intercept_left_out(model, likelihood) if model.formula else learns_level(likelihood)
         table, weights = bin_covariates(structured, table, model.bins), observations.weights
         in_use = None if weights is None or np.all(weights > 0) else weights > 0
         rows, X, null_names = build_structured(structured, table, X, names, constant, in_use)
@@ -124,8 +126,7 @@ class Inputs:
         observations = Observations.of(model.likelihood, observed, default=likelihood_of_regression)
         columns = groups | read_numbered_columns(structured, X)
         reader = RowReader(terms, names, X.shape[1], observations.roles)
-        others = dataset.dropped, learns_level(observations.likelihood)
-        return cls._with_structured(model, observations, X, terms, structured, columns, reader, *others)
+        return cls._with_structured(model, observations, X, terms, structured, columns, reader, dataset.dropped)
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""

@@ -48,6 +48,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
     "v4": (
         "belief",
@@ -62,6 +63,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
 }
 # Features one by one: every compiler has these names, that of Zig has no -march=x86-64-v3

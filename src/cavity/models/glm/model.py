@@ -102,6 +102,10 @@ class GLM(ManyResponses, LinearSettings):
         Whether hyperparameters are integrated with proper priors, and the posterior is corrected for what EP misses:
         parameters of the likelihood and prior variances that are learnt, and those of the groups and terms of a
         formula, see `MixedGLM`. Without groups "auto" does so for up to 30 rows and six hyperparameters.
+    bins : int, optional
+        Where the covariates of smooths have more different values than that, they are rounded to so many, at equal
+        distances over their range, so that more rows are equal and have one site together; a fit of many rows
+        takes less time and memory, and errors are those of shifting covariates by half a bin. By default none.
 
     Raises
     ------
@@ -150,6 +154,7 @@ class GLM(ManyResponses, LinearSettings):
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
             integrate: str | bool = False,
+            bins: int | None = None,
         ) -> None: ...
 
         @overload
@@ -166,6 +171,7 @@ class GLM(ManyResponses, LinearSettings):
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
             integrate: str | bool = False,
+            bins: int | None = None,
         ) -> None: ...
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
@@ -376,6 +382,8 @@ def check_method(model, method, run, names, inputs):
         if not is_full or kind == ON_WORKERS or inputs.dataset.n_rows > MOST_IN_MEMORY:
             words = f"must be False without EP over all sites ({FITS_WITHOUT_SITES}), got {model.integrate!r}"
             raise arrays.error_of("integrate", words)
+    if model.bins is not None:
+        raise arrays.error_of("bins", f"has a meaning for formulas with smooths, got {model.bins!r}")
     if model.graphs is not None:
         raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):

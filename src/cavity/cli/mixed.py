@@ -22,6 +22,7 @@ MODEL_OPTIONS = OptionGroup(
     Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP.format("logit")),
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     PRIOR_OPTION,
+    Number("--bins", "at least 1", "N", "round covariates of smooths to so many values, so that rows become equal"),
     Option("--integrate", ("auto", "grid", "ccd", "mode"), "over standard deviations and other hyperparameters"),
 )
 COLUMN_OPTIONS = OptionGroup(
@@ -40,6 +41,7 @@ def fit(options):
 
     table = input_tables.open_table(options)
     settings = {"prior_variance": options.prior_variance, "priors": read_priors(options)}
+    settings["bins"] = options.bins
     settings["integrate"] = options.integrate or False
     formula = add_event(options.formula, options.event)
     model = MixedGLM(formula, options.likelihood, **settings)

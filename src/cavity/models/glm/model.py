@@ -99,6 +99,10 @@ class GLM(ManyResponses, LinearSettings):
         Matrices by names, for terms of a formula like ``precision(g, Q)``; see `MixedGLM`.
     integrate : {False, "auto", "grid", "ccd", "mode"}, default False
         Whether hyperparameters of the groups and terms of a formula are integrated, see `MixedGLM`.
+    bins : int, optional
+        Where the covariates of smooths have more different values than that, they are rounded to so many, at equal
+        distances over their range, so that more rows are equal and have one site together; a fit of many rows
+        takes less time and memory, and errors are those of shifting covariates by half a bin. By default none.
 
     Raises
     ------
@@ -147,6 +151,7 @@ class GLM(ManyResponses, LinearSettings):
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
             integrate: str | bool = False,
+            bins: int | None = None,
         ) -> None: ...
 
         @overload
@@ -163,6 +168,7 @@ class GLM(ManyResponses, LinearSettings):
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
             integrate: str | bool = False,
+            bins: int | None = None,
         ) -> None: ...
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
@@ -370,6 +376,8 @@ def check_method(model, method, run, names, inputs):
     match_priors(model.priors, inputs.observations.likelihood, [PRIOR_VARIANCE_TARGET])
     if model.integrate is not False:
         raise arrays.error_of("integrate", f"has a meaning for formulas with groups or terms, got {model.integrate!r}")
+    if model.bins is not None:
+        raise arrays.error_of("bins", f"has a meaning for formulas with smooths, got {model.bins!r}")
     if model.graphs is not None:
         raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):

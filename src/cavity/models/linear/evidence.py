@@ -120,6 +120,10 @@ class LinearEvidence:
         rows = self.problem.used
         return Sites(likelihood, rows.y, rows.weights, self.options.power)
 
+    def constant(self, likelihood):
+        """The part of the log evidence that no site has."""
+        return 0.0
+
     def at(self, settings, **options):
         """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
         problem = self.problem_at(settings)
@@ -185,7 +189,7 @@ class LinearEvidence:
             sites = self.sites(likelihood)
             parts = ((slice(*span),) for span in geometry.groups)
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
-            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1]
+            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
 
         return differentiate(free, likelihood, total)
 

@@ -35,6 +35,7 @@ class LinearSettings(Frozen):
     priors: Mapping[str, Any] | str | None = None
     graphs: Mapping[str, Any] | None = None
     integrate: str | bool = False
+    bins: int | None = None
 
     def __post_init__(self) -> None:
         if self.formula is not None and not is_formula(self.formula):  # the first positional argument

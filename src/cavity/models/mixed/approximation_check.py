@@ -166,7 +166,7 @@ class ChecksApproximation:
         correction, _ = sum_over_pairs(cumulants, effects, merged.matrix, sd)
         gap = self._prior_gap()
         log_weights = _weigh_draws(effects, merged, sites, (tau, rho), mean, gap, draws, arrays.make_generator(rng))
-        log_weights += merged.constant
+        log_weights += merged.constant(self.model.likelihood)
         sampled = special.logsumexp(log_weights) - np.log(draws)
         relative = np.exp(log_weights - sampled)
         integration, log_evidence = self.integration, self.log_evidence
@@ -198,7 +198,7 @@ def _weigh_draws(effects, merged, sites, natural, centre, gap, draws, rng):
     tau, rho = natural
     out = np.empty(draws)
     step = max(1, BLOCK_NUMBERS // max(1, len(centre)))
-    y, weights = sites.y, sites.weights
+    y, weights = sites.y, sites.weights * sites.copies
     at_centre = np.sum(tau * centre - 0.5 * rho * centre**2)
     offset = np.zeros(len(centre)) if merged.rows.offset is None else merged.rows.offset
     for first in range(0, draws, step):

@@ -296,7 +296,9 @@ def _evaluate_point(evidence, x, scales):
     merged, log_prior = evidence.problem.sites, vector.log_prior(point.settings)[0]
     effects = Effects.of(point.geometry, point.belief)
     sites = evidence.sites(point.settings.likelihood)
-    value = PointPosterior(point.settings, effects, merged.expand(point.fit), point.fit, (sites, merged.matrix))
+    value = PointPosterior(
+        point.settings, effects, merged.expand(point.fit, point.settings.likelihood), point.fit, (sites, merged.matrix)
+    )
     volume = find_log_volume(scales, *vector.describe(point.settings))
     return point.log_evidence + log_prior + volume, value
 

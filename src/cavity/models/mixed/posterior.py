@@ -13,7 +13,7 @@ from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.public_objects import ArrayLike, Data, FloatArray
-from cavity.base.records import FINITE_REAL, Array, Part, declare
+from cavity.base.records import FINITE_REAL, Array, Nullable, Part, declare, integer
 from cavity.base.results import declare_common, format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
 from cavity.distributions.gaussian import Gaussian
@@ -67,6 +67,7 @@ def make_posterior(solution, reader, **labels):
         _rho=rows.scattered(fit.rho, 0.0),
         _influence=rows.scattered(fit.influence, 0.0),
         _row_weights=rows.unequal_weights,
+        n_sites=problem.sites.rows.n,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
         **collect_moments(joint, problem.layout.n_fixed),
         _mode_effects=effects,
@@ -122,6 +123,7 @@ class MixedGLMPosterior(
     chosen: tuple[Any, ...] | None = declare_common("chosen")
     _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
+    n_sites: int | None = declare(Nullable(integer(1)), "Rows that differ: equal ones have one site together.", None)
     integration: Integration | None = declare(
         Part(Integration, "integration_"), "The points of an integral over hyperparameters, and corrections.", None
     )
@@ -345,6 +347,7 @@ class MixedGLMPosterior(
             self,
             log_evidence=self.log_evidence + fit.log_evidence,
             n_samples=self.n_samples + rows.n,
+            n_sites=None,
             effective_parameters=layout.n_free - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,

@@ -14,6 +14,7 @@ from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
+from cavity.models.mixed.structured_rows import MIN_BINS
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.terms.levels import Levels
 from cavity.terms.saved import describe_term, restore_term
@@ -227,6 +228,7 @@ MODEL_SETTINGS = {
         _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
     ),
     "effects_prior?": PRIORS_SETTING,
+    "bins?": records.Nullable(records.integer(MIN_BINS)),
     "integrate?": records.Setting("false or a method", lambda value: value in (False, "auto", *METHOD_NAMES)),
     "covariances": COVARIANCES_SETTING,
     "prior_mean": records.Array("() | d"),

@@ -18,12 +18,14 @@ def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
     search, evidence, method = learn_settings(problem, names, threads, options)
     problem = search.optimum
-    sites = problem.sites.make_sites(problem.model.likelihood, options.power)
+    likelihood = problem.model.likelihood
+    sites = problem.sites.make_sites(likelihood, options.power)
     geometry = problem.geometry(threads)
     last = options.job.final_job().substage("last")
     fit = Engine(geometry, sites, replace(options, job=last), search.start).run()
     effects, site_fit = Effects.of(geometry, fit.belief), fit
-    fit = replace(problem.sites.expand(problem.sites.correct(fit)), trace=fit.trace | search.trace)
+    fit = problem.sites.expand(problem.sites.correct(fit, likelihood), likelihood)
+    fit = replace(fit, trace=site_fit.trace | search.trace)
     solution = Solution(problem, fit, effects, search.hyperparameters, search.status)
     if method is None:
         return solution
@@ -58,4 +60,4 @@ def update_effects(likelihood, rows, matrix, effects, options):
     with Threads(1) as threads, single_blas():
         geometry = Sparse(pattern, effects.mean, precision, merged.rows.offset, threads)
         fit = Engine(geometry, merged.make_sites(likelihood, options.power), options).run()
-        return merged.correct(fit), Effects.of(geometry, fit.belief)
+        return merged.correct(fit, likelihood), Effects.of(geometry, fit.belief)

@@ -154,14 +154,13 @@ class MixedEvidence(LinearEvidence):
         if not self.is_exact:
             return super().at(settings, **options)
         problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
-        geometry, rows = problem.geometry(self.threads, self.job), problem.sites.rows
-        weights = np.broadcast_to(rows.weight(), (rows.n,))
+        geometry, rows, weights = problem.geometry(self.threads, self.job), problem.sites.rows, problem.sites.weights
         if self._sums is None:
             self._sums = geometry.sum_rows(weights.copy(), weights * (rows.y - geometry.base))
         belief = geometry.belief(*(each / noise for each in self._sums), has_variances=False)
         if belief is None:
             raise ArithmeticError("there is no posterior at these settings")
-        misfit = _measure_misfit(rows, weights, belief, noise)
+        misfit = _measure_misfit(rows, weights, belief, noise) - 2.0 * self.constant(settings.likelihood)
         log_density = -0.5 * (float(np.sum(weights)) * (LOG_2PI + np.log(noise)) + misfit)
         return EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
 
@@ -169,9 +168,9 @@ class MixedEvidence(LinearEvidence):
         """Derivatives in the free numbers of the likelihood."""
         if point.fit is not None or not free.size:
             return super().likelihood_gradient(point, free)
-        rows, noise = point.problem.sites.rows, point.settings.likelihood.noise_variance
-        weights = np.broadcast_to(rows.weight(), (rows.n,))
-        misfit = _measure_misfit(rows, weights, point.belief, noise)
+        rows, weights, likelihood = point.problem.sites.rows, point.problem.sites.weights, point.settings.likelihood
+        misfit = _measure_misfit(rows, weights, point.belief, likelihood.noise_variance)
+        misfit -= 2.0 * self.constant(likelihood)
         return np.array([0.5 * (misfit - float(np.sum(weights)) + point.belief.trace)])  # (2)
 
     def problem_at(self, settings):
@@ -187,10 +186,14 @@ class MixedEvidence(LinearEvidence):
         """The sites of the rows, equal ones once."""
         return self.problem.sites.make_sites(likelihood, self.options.power)
 
-    def _fit(self, *arguments):
+    def constant(self, likelihood):
+        """The log evidence of the rows less that of the sites."""
+        return self.problem.sites.constant(likelihood)
+
+    def _fit(self, geometry, likelihood, *arguments):
         """Run the engine; return the fit with the log evidence of the rows, None where arithmetic fails."""
-        fit = super()._fit(*arguments)
-        return fit and self.problem.sites.correct(fit)
+        fit = super()._fit(geometry, likelihood, *arguments)
+        return fit and self.problem.sites.correct(fit, likelihood)
 
     def prior_gradient(self, point, vector):
         """Derivatives in the free numbers of terms: of the expected log prior, as sites are constants."""

@@ -63,13 +63,15 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
            const int[::1] indices,
            const int[::1] pattern_indptr,    # in    (n + 1,): the lower triangle by columns
            const int[::1] pattern_rows,      # in    in ascending order
-           int[::1] pairs,                   # out
+           int[::1] pairs,                   # out   0 where the pattern has not all entries
            Py_ssize_t pair,
+           char[::1] is_missing,             # inout (N,): 1 where the pattern has not all entries of a row
            Py_ssize_t start,
            Py_ssize_t stop):
-    """Number pairs; return the row and column of an entry that the pattern has not, or -1 and -1."""
+    """Number pairs; return the row and column of the last entry that the pattern has not, or -1 and -1."""
     cdef Py_ssize_t i, q, p, end, place, high, j
     cdef int row = -1, column = -1
+    cdef bint has_all
     with nogil:
         for i in range(start, stop):
             for q in range(indptr[i], indptr[i + 1]):
@@ -77,19 +79,15 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
                 while p < indptr[i + 1]:
                     end = end_of_run(&indices[0], p, indptr[i + 1])
                     place = find_row(&pattern_rows[0], place, high, indices[p])
+                    has_all = True
                     for j in range(end - p):
                         if place + j >= high or pattern_rows[place + j] != indices[p + j]:
-                            row, column = indices[p + j], indices[q]
+                            row, column, has_all = indices[p + j], indices[q], False
+                            is_missing[i] = 1
                             break
-                    if row >= 0:
-                        break
-                    pairs[pair] = <int> place
+                    pairs[pair] = <int> place if has_all else 0
                     pair += 1
                     p = end
-                if row >= 0:
-                    break
-            if row >= 0:
-                break
     return row, column
 
 

@@ -37,6 +37,8 @@ class RowPairs:
         X by rows; entries of a row in the same column add up.
     n : int
         Columns.
+    has_sums : bool, default True
+        Whether sums over rows will be asked for, which decides on their order.
 
     Attributes
     ----------
@@ -46,7 +48,7 @@ class RowPairs:
         The lower triangle of the pattern of X'X, of ones.
     """
 
-    def __init__(self, indptr, indices, data, n):
+    def __init__(self, indptr, indices, data, n, has_sums=True):
         rows = sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n), dtype=float)
         if not rows.has_canonical_format:
             rows = rows.copy()
@@ -54,8 +56,8 @@ class RowPairs:
         self.shape = rows.shape
         self._order = None
         self._take(rows)
-        self.products = self._find_products()
-        if self.products.nnz > MAX_UNSORTED_SUMS:
+        self.products = self._find_products() if has_sums else None
+        if has_sums and self.products.nnz > MAX_UNSORTED_SUMS:
             self._order = _sort_by_rarest_column(rows)
             self._take(rows[self._order])
 
@@ -88,10 +90,8 @@ class RowPairs:
     def place_in(self, indptr, rows):
         """Find where the products of each row are in a lower triangle by columns, rows in ascending order.
 
-        Raises
-        ------
-        ValueError
-            Where the pattern has no entry for two columns of a row.
+        Rows with two columns for which the pattern has no entry are marked in `is_missing`; where sums are asked for,
+        they are a ValueError.
         """
         N, indptr, rows = self.shape[0], np.ascontiguousarray(indptr, np.int32), np.ascontiguousarray(rows, np.int32)
         firsts = range(0, N, ROWS_PER_CALL)
@@ -101,14 +101,17 @@ class RowPairs:
             for at in firsts
         ]
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self.is_missing = np.zeros(N, bool)
         self._pairs, self._n_entries = np.empty(self._first_pair[-1], np.int32), len(rows)
         for pair, at in zip(self._first_pair, firsts, strict=False):
-            span = int(pair), at, min(at + ROWS_PER_CALL, N)
-            row, column = _kernel.number(self._indptr, self._indices, indptr, rows, self._pairs, *span)
-            if row >= 0:
+            arguments = self._pairs, int(pair), self.is_missing.view(np.int8), at, min(at + ROWS_PER_CALL, N)
+            row, column = _kernel.number(self._indptr, self._indices, indptr, rows, *arguments)
+            if row >= 0 and self.products is not None:
                 raise ValueError(f"the pattern has no entry in row {row}, column {column}")
         lengths = np.diff(self._indptr)
         self._longest = int(np.max(lengths, initial=1))
+        if self.products is None:
+            return
         self._parts = _parts(int(np.sum(lengths * (lengths + 1) // 2)), self.products.nnz, N)
         self._column_parts = _parts(len(self._data), self.shape[1], N)
 

@@ -9,6 +9,7 @@ from cavity.base.lazy_scipy import sparse
 from cavity.base.records import Array, declare
 from cavity.base.rows import check_moments
 from cavity.ep.sparse import Constraints, Kriging
+from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
 
@@ -133,23 +134,14 @@ class Effects:
 
         Covariances of pairs of effects on the pattern are entries of the inverse; rows with other pairs take a solve.
         """
-        mean, variance = rows @ self.mean, np.zeros(rows.shape[0])
+        mean = rows @ self.mean
         if offset is not None:
             mean += offset
-        on_pattern = np.ones(rows.shape[0], dtype=bool)
-        keys = self.keys
-        counts = np.diff(rows.indptr)
-        for count in np.unique(counts[counts > 0]):
-            here = np.flatnonzero(counts == count)
-            positions = rows.indptr[here][:, None] + np.arange(count)
-            index, values = rows.indices[positions], rows.data[positions]
-            for i, j in zip(*np.tril_indices(count), strict=True):
-                low, high = np.minimum(index[:, i], index[:, j]), np.maximum(index[:, i], index[:, j])
-                pair_keys = low.astype(np.int64) * len(self.mean) + high
-                entries = np.minimum(np.searchsorted(keys, pair_keys), len(keys) - 1)
-                on_pattern[here] &= keys[entries] == pair_keys
-                variance[here] += (1.0 if i == j else 2.0) * values[:, i] * values[:, j] * self.inverse[entries]
-        rest = np.flatnonzero(~on_pattern)
+        pairs = RowPairs(rows.indptr, rows.indices, rows.data, len(self.mean), has_sums=False)
+        pairs.place_in(self.indptr, self.indices)
+        with Threads(1) as threads:
+            variance = pairs.variances(self.inverse, threads)
+        rest = np.flatnonzero(pairs.is_missing)
         step = max(1, MAX_DENSE_NUMBERS // len(self.mean))
         for low in range(0, len(rest), step):
             part = rest[low : low + step]

@@ -190,7 +190,7 @@ class Sparse(RowwiseGeometry):
         self.first = (lambda sites, options: None) if first is None else first
         self.pattern, self.threads, self.n_rows = pattern, threads, pattern.X.shape[0]
         self.prior_mean, self.precision = prior_mean, precision
-        self.base = pattern.pairs.matvec(prior_mean)
+        self.base = pattern.pairs.matvec(prior_mean) if np.any(prior_mean) else np.zeros(self.n_rows)
         if offset is not None:
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
@@ -214,8 +214,8 @@ class Sparse(RowwiseGeometry):
         values[self.pattern.places] = entries
         return None if self.pattern.cholesky.factor(values, self.threads) else values
 
-    def belief(self, h, g, has_variances=True):
-        """The posterior whose sites sum to (h, g), None if it is not proper; variances of f are optional."""
+    def belief(self, h, g, has_marginals=True):
+        """The posterior whose sites sum to (h, g), or None if it is not proper; with or without marginals of f."""
         pattern, cholesky = self.pattern, self.pattern.cholesky
         factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
@@ -227,8 +227,10 @@ class Sparse(RowwiseGeometry):
         if kriging is not None:
             step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
             kriging.take_out(pattern.indptr, pattern.rows, inverse, self.threads)
-        f_mean = self.base + pattern.pairs.matvec(step)
-        f_variance = pattern.pairs.variances(inverse, self.threads) if has_variances else np.ones(0)
+        f_mean, f_variance = np.zeros(0), np.ones(0)
+        if has_marginals:
+            f_mean = self.base + pattern.pairs.matvec(step)
+            f_variance = pattern.pairs.variances(inverse, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
             square = float(step @ pattern.product(self.prior_entries, step))
             trace = float(np.sum(pattern.times * h * inverse))

@@ -20,6 +20,7 @@ from cavity.models.search import SearchResult
 from cavity.priors import UniformCorrelation
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
+MIN_SHARE_OF_SQUARES = 1e-3  # of those of y that residuals have: three digits are lost
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -164,11 +165,13 @@ class MixedEvidence(LinearEvidence):
         problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
         geometry, rows, weights = problem.geometry(self.threads, self.job), problem.sites.rows, problem.sites.weights
         if self._sums is None:
-            self._sums = geometry.sum_rows(weights.copy(), weights * (rows.y - geometry.base))
-        belief = geometry.belief(*(each / noise for each in self._sums), has_variances=False)
+            apart = rows.y - geometry.base
+            self._sums = geometry.sum_rows(weights.copy(), weights * apart)
+            self._squares = float(np.sum(weights * apart**2))
+        belief = geometry.belief(*(each / noise for each in self._sums), has_marginals=False)
         if belief is None:
             raise ArithmeticError("there is no posterior at these settings")
-        misfit = _measure_misfit(rows, weights, belief, noise) - 2.0 * self.constant(settings.likelihood)
+        misfit = self._measure_misfit(problem, geometry, belief, noise) - 2.0 * self.constant(settings.likelihood)
         log_density = -0.5 * (float(np.sum(weights)) * (LOG_2PI + np.log(noise)) + misfit)
         return EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
 
@@ -176,10 +179,23 @@ class MixedEvidence(LinearEvidence):
         """Derivatives in the free numbers of the likelihood."""
         if point.fit is not None or not free.size:
             return super().likelihood_gradient(point, free)
-        rows, weights, likelihood = point.problem.sites.rows, point.problem.sites.weights, point.settings.likelihood
-        misfit = _measure_misfit(rows, weights, point.belief, likelihood.noise_variance)
+        weights, likelihood = point.problem.sites.weights, point.settings.likelihood
+        misfit = self._measure_misfit(point.problem, point.geometry, point.belief, likelihood.noise_variance)
         misfit -= 2.0 * self.constant(likelihood)
         return np.array([0.5 * (misfit - float(np.sum(weights)) + point.belief.trace)])  # (2)
+
+    def _measure_misfit(self, problem, geometry, belief, noise):
+        """Return the weighted sum of squares of y less the posterior means of f, over the noise variance.
+
+        From the sums over rows, unless what is left of the squares of y has too few digits.
+        """
+        H, g = self._sums
+        squares = self._squares - 2.0 * float(g @ belief.step)
+        squares += float(belief.step @ geometry.pattern.product(H, belief.step))
+        if not squares > MIN_SHARE_OF_SQUARES * self._squares:
+            f = geometry.base + geometry.pattern.pairs.matvec(belief.step, self.threads)
+            squares = float(np.sum(problem.sites.weights * (problem.sites.rows.y - f) ** 2))
+        return squares / noise
 
     def problem_at(self, settings):
         """The problem with these settings of terms."""
@@ -215,11 +231,6 @@ class MixedEvidence(LinearEvidence):
             if each is not None:
                 gradients.append(each.slopes(next(parts), block.slopes(setting, entries)))
         return np.concatenate(gradients)
-
-
-def _measure_misfit(rows, weights, belief, noise):
-    """Return the weighted sum of squares of observations less the posterior means of f, over the noise variance."""
-    return float(np.sum(weights * (rows.y - belief.mean) ** 2)) / noise
 
 
 def learn_settings(problem, names, threads, options):

@@ -48,6 +48,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
     "v4": (
         "belief",
@@ -62,6 +63,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
 }
 # Features one by one: every compiler has these names, that of Zig has no -march=x86-64-v3
@@ -88,11 +90,23 @@ if USED_SANITIZERS:
     UNIX_FLAGS += ["-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *LINK_FLAGS]
 
 
+def list_headers(source):
+    """Return the paths of all .pxd files, and of the .h files that these or a source name, or those name in turn."""
+    declarations, headers = sorted(KERNEL_FOLDER.rglob("*.pxd")), {p.name: p for p in KERNEL_FOLDER.rglob("*.h")}
+    texts, named = [path.read_text() for path in (source, *declarations)], set()
+    while texts:
+        text = texts.pop()
+        new = {name for name in headers if f'"{name}"' in text} - named
+        named |= new
+        texts += [headers[name].read_text() for name in new]
+    return [*map(str, declarations), *(str(headers[name]) for name in sorted(named))]
+
+
 def extensions():
     """The shared module, one extension per kernel file, and one more per instruction-set level for SIMD_KERNELS."""
     yield Extension(SHARED_MODULE, [])  # Cython writes its source
-    headers = sorted(str(p) for pattern in ("*.pxd", "*.h") for p in KERNEL_FOLDER.rglob(pattern))
     for source in sorted(KERNEL_FOLDER.rglob("*.pyx")):
+        headers = list_headers(source)
         for level in ("", *(level for level in LEVEL_FLAGS if source.stem in SIMD_KERNELS[level])):
             name = ".".join(filter(None, ("cavity._core", level, source.stem)))
             yield Extension(name, [str(source)], depends=headers, include_dirs=[str(KERNEL_FOLDER / "include")])
@@ -169,8 +183,9 @@ class BuildCore(build_ext):
             extension.extra_compile_args = (MSVC_FLAGS if msvc else UNIX_FLAGS) + levels[level_of(extension)]
             if extension.name == SHARED_MODULE and not msvc:
                 extension.extra_compile_args.append("-O1")  # halves its time; calls take no longer
-            if extension.name.removeprefix("cavity._core.") in SIMD_KERNELS["v3"] and "v3" in levels:
-                # processors without AVX2 only: half the time to compile, a third more to run
+            if extension.name == "cavity._core.sites" and "v3" in levels:
+                # processors without AVX2 only: half the time to compile, a third more to run; kernels that keep values
+                # in registers, as the others do, take 2 to 60 times as long so
                 extension.extra_compile_args += ["-O1", "-ftree-vectorize"]
             extension.extra_link_args = LINK_FLAGS
             extension.include_dirs.append(numpy.get_include())

@@ -16,7 +16,8 @@ from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
 SHIPPED = (
-    "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, scotland, sleepstudy"
+    "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, "
+    "motorcycle, newcomb, nile, pima, scotland, sleepstudy"
 )
 
 

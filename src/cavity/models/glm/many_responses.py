@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class ManyResponses:
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> ManyPosterior:
         """Fit this model to each of many responses with the same rows X, as genes, items or sensors are.
 
@@ -71,6 +74,11 @@ class ManyResponses:
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -99,7 +107,14 @@ class ManyResponses:
         not solve is fitted as `fit` does.
 
         `share` maximises the product of the evidences of all responses, which count as Gaussian in what is shared, in a
-        few passes over some 2000 of them at most. Offsets and exposures may differ by response, (N, G).
+        few passes over some 2000 of them at most. The median of dispersions of counts depends on the mean count m of a
+        response per unit of exposure, d/(1 + h/m), as in DESeq2 [L]_. Offsets and exposures may differ by response,
+        (N, G).
+
+        References
+        ----------
+        .. [L] M. I. Love, W. Huber and S. Anders, "Moderated estimation of fold change and dispersion for RNA-seq data
+           with DESeq2", Genome Biology 15, 2014.
 
         Examples
         --------
@@ -115,4 +130,12 @@ class ManyResponses:
 
         columns = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         options = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
-        return fit_many(self, X, Y, names, columns, share, options | {"job": Job.checked(callback, progress)})
+        return fit_many(
+            self,
+            X,
+            Y,
+            names,
+            columns,
+            share,
+            options | {"job": Job.checked(callback, progress, checkpoint, checkpoint_every)},
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ class ManyMixedResponses:
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> ManyPosterior:
         """Fit this model to each of many responses with the same rows X, as genes, items or sensors are.
 
@@ -74,6 +77,11 @@ class ManyMixedResponses:
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -127,5 +135,5 @@ class ManyMixedResponses:
             names,
             columns,
             share,
-            options | {"job": Job.checked(callback, progress)},
+            options | {"job": Job.checked(callback, progress, checkpoint, checkpoint_every)},
         )

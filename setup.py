@@ -33,9 +33,24 @@ IS_DEBUG_BUILD = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
 USED_SANITIZERS = os.environ.get("CAVITY_SANITIZE", "")
 BUILD_FOLDER = Path("build", USED_SANITIZERS.replace(",", "-") or ("debug" if IS_DEBUG_BUILD else "release"))
 SHARED_MODULE = "cavity._core._cyutility"
-# Kernels compiled for a level besides the baseline: those that it makes faster, measured one by one on Zen 4
+# Kernels compiled for a level besides the baseline: those that it makes faster, measured one by one on Zen 4 and Zen 5
 SIMD_KERNELS = {
     "v3": (
+        "belief",
+        "clutter",
+        "clutter_lanes",
+        "covariance",
+        "dense",
+        "ep",
+        "gaussian",
+        "gaussian_mixture",
+        "regression",
+        "simd",
+        "sites",
+        "sparse_gp",
+        "unit_mixture",
+    ),
+    "v4": (
         "belief",
         "clutter",
         "clutter_lanes",
@@ -47,16 +62,6 @@ SIMD_KERNELS = {
         "simd",
         "sites",
         "sparse_gp",
-        "unit_mixture",
-    ),
-    "v4": (
-        "clutter",
-        "clutter_lanes",
-        "covariance",
-        "gaussian",
-        "gaussian_mixture",
-        "simd",
-        "sites",
         "unit_mixture",
     ),
 }

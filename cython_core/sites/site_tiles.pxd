@@ -85,6 +85,52 @@ cdef inline void send(Queue *queue, bint natural, double *log_z, double *first, 
     queue.size = 0
 
 
+cdef inline void empty_queues(Queue *queues) noexcept nogil:
+    cdef int i
+    for i in range(QUEUES):
+        queues[i].size, queues[i].kind = 0, -1
+
+
+cdef inline void match_rows(
+    const Likelihood *lik, Queue *queues, Py_ssize_t start, Py_ssize_t stop,
+    const double *power, Py_ssize_t powers, const double *y, const double *extra, Py_ssize_t extras,
+    const double *m, const double *v, bint natural, double *log_z, double *first, double *second,
+) noexcept nogil:
+    """Rows from start to stop of `match_tile`, whose arrays begin with row `start`, but for outputs; some may wait."""
+    cdef Likelihood form = lik[0]
+    cdef bint done_narrow = False
+    cdef Queue *queue
+    cdef Py_ssize_t i, row, n = stop - start
+    cdef Form site
+    cdef Tilted at
+    form.power = power[0]
+    if form.kind == PROBIT and not powers and (form.power == 1.0 or form.a == 0.0):
+        probit_tiles(form.a, n, y, m, v, natural, log_z + start, first + start, second + start)
+        return
+    if form.kind == LOGIT and not powers and form.power == 1.0:
+        logit_tiles(n, y, m, v, natural, log_z + start, first + start, second + start)
+        done_narrow = True
+    for i in range(n):
+        if done_narrow and v[i] <= MAX_LOGIT_VARIANCE:
+            continue
+        row, form.power = start + i, power[i * powers]
+        if is_integral(&form, y[i], extra[i * extras], v[i]):
+            site = form_of(&form, y[i], extra[i * extras])
+            queue = queues
+            while queue.kind != site.kind and queue.kind >= 0:
+                queue += 1
+            queue.kind, queue.rows[queue.size], queue.forms[queue.size] = site.kind, row, site
+            queue.m[queue.size], queue.v[queue.size] = m[i], v[i]
+            queue.size += 1
+            if queue.size == QUEUE_SITES:
+                send(queue, natural, log_z, first, second)
+        else:
+            at = tilted(&form, y[i], extra[i * extras], m[i], v[i])
+            log_z[row] = at.log_z
+            first[row] = at.tau if natural else at.d1
+            second[row] = at.rho if natural else at.d2
+
+
 cdef inline void match_tile(
     Likelihood *lik, Py_ssize_t n,
     const double *power, Py_ssize_t powers,              # in  (n,) if powers is 1; where 0, one number serves all rows
@@ -97,40 +143,9 @@ cdef inline void match_tile(
     double *second,                                      # out (n,): d2, or rho if natural
 ) noexcept nogil:
     """Moments of p(y|f)^power N(f; m, v) of n rows, n > 0; `power` stands for lik.power."""
-    cdef Likelihood form = lik[0]
-    cdef bint done_narrow = False
     cdef Queue queues[QUEUES]            # one of a kind: rows of a likelihood may come to as many
-    cdef Queue *queue
-    cdef Py_ssize_t i
-    cdef Form site
-    cdef Tilted at
-    form.power = power[0]
-    for i in range(QUEUES):
-        queues[i].size, queues[i].kind = 0, -1
-    if form.kind == PROBIT and not powers and (form.power == 1.0 or form.a == 0.0):
-        probit_tiles(form.a, n, y, m, v, natural, log_z, first, second)
-        return
-    if form.kind == LOGIT and not powers and form.power == 1.0:
-        logit_tiles(n, y, m, v, natural, log_z, first, second)
-        done_narrow = True
-    for i in range(n):
-        if done_narrow and v[i] <= MAX_LOGIT_VARIANCE:
-            continue
-        form.power = power[i * powers]
-        if is_integral(&form, y[i], extra[i * extras], v[i]):
-            site = form_of(&form, y[i], extra[i * extras])
-            queue = &queues[0]
-            while queue.kind != site.kind and queue.kind >= 0:
-                queue += 1
-            queue.kind, queue.rows[queue.size], queue.forms[queue.size] = site.kind, i, site
-            queue.m[queue.size], queue.v[queue.size] = m[i], v[i]
-            queue.size += 1
-            if queue.size == QUEUE_SITES:
-                send(queue, natural, log_z, first, second)
-        else:
-            at = tilted(&form, y[i], extra[i * extras], m[i], v[i])
-            log_z[i] = at.log_z
-            first[i] = at.tau if natural else at.d1
-            second[i] = at.rho if natural else at.d2
+    cdef int i
+    empty_queues(queues)
+    match_rows(lik, queues, 0, n, power, powers, y, extra, extras, m, v, natural, log_z, first, second)
     for i in range(QUEUES):
         send(&queues[i], natural, log_z, first, second)

@@ -1,65 +1,132 @@
 """Sums over sparse rows x_i: X' diag(rho) X, x_i' Z x_i, X a and X' tau.
 
-A row of r entries has r (r + 1) / 2 pairs, (0, 0), (1, 0), (1, 1), (2, 0), ...: `pairs` holds for each, row after row,
-the number of its entry of X'X. Each function works on a range of rows, whose first pair is number `pair`.
+A run is a part of a row whose columns follow each other. Each entry q of a row makes a pair with the rest of its run,
+from q on, and with each later run: the entries of X'X of such a pair follow each other in column q of the lower
+triangle, and `pairs` holds the number of the first one, pair after pair and row after row. Each function works on a
+range of rows, whose first pair is number `pair`.
 """
 
 
-def columns(const long long[::1] indptr,    # in    (N + 1,)
-            const int[::1] indices,          # in    columns, each at most once in a row
-            Py_ssize_t start,
-            Py_ssize_t stop,
-            long long[::1] left,             # out   columns of the first entries of the pairs
-            long long[::1] right):           # out   columns of the second ones
-    cdef Py_ssize_t i, p, q, k = 0
+cdef inline Py_ssize_t end_of_run(const int *indices, Py_ssize_t p, Py_ssize_t end) noexcept nogil:
+    """Where the run of entry p ends."""
+    p += 1
+    while p < end and indices[p] == indices[p - 1] + 1:
+        p += 1
+    return p
+
+
+cdef inline void find_ends(const int *indices, Py_ssize_t first, Py_ssize_t end, int *lengths) noexcept nogil:
+    """How many entries of a run there are from each entry of a row on."""
+    cdef Py_ssize_t p
+    for p in range(end - 1, first - 1, -1):
+        lengths[p - first] = 1
+        if p + 1 < end and indices[p + 1] == indices[p] + 1:
+            lengths[p - first] += lengths[p + 1 - first]
+
+
+cdef inline Py_ssize_t find_row(const int *rows, Py_ssize_t low, Py_ssize_t high, int row) noexcept nogil:
+    """The first place from low on, below high, of a row that is not smaller."""
+    cdef Py_ssize_t middle
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] < row:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def runs(const long long[::1] indptr,       # in    (N + 1,)
+         const int[::1] indices,             # in    columns in ascending order
+         long long[::1] run_indptr,          # out   (N + 1,): where the runs of a row begin
+         int[::1] firsts,                    # out   their first columns
+         int[::1] lengths):                  # out
+    """Return how many runs and how many pairs there are; write the runs unless `firsts` is empty."""
+    cdef Py_ssize_t i, p, stop, k = 0, pairs = 0
+    cdef bint writes = firsts.shape[0] > 0
+    with nogil:
+        run_indptr[0] = 0
+        for i in range(indptr.shape[0] - 1):
+            p = indptr[i]
+            while p < indptr[i + 1]:
+                stop = end_of_run(&indices[0], p, indptr[i + 1])
+                if writes:
+                    firsts[k], lengths[k] = indices[p], <int> (stop - p)
+                k += 1
+                pairs += stop - indptr[i]  # all entries up to the end of the run
+                p = stop
+            run_indptr[i + 1] = k
+    return k, pairs
+
+
+def number(const long long[::1] indptr,     # in    (N + 1,)
+           const int[::1] indices,
+           const int[::1] pattern_indptr,    # in    (n + 1,): the lower triangle by columns
+           const int[::1] pattern_rows,      # in    in ascending order
+           int[::1] pairs,                   # out
+           Py_ssize_t pair,
+           Py_ssize_t start,
+           Py_ssize_t stop):
+    """Number pairs; return the row and column of an entry that the pattern has not, or -1 and -1."""
+    cdef Py_ssize_t i, q, p, end, place, high, j
+    cdef int row = -1, column = -1
     with nogil:
         for i in range(start, stop):
-            for p in range(indptr[i], indptr[i + 1]):
-                for q in range(indptr[i], p + 1):
-                    left[k], right[k] = indices[p], indices[q]
-                    k += 1
-
-
-def number(const long long[::1] positions,  # in    (m,)
-           int[::1] known,                   # inout numbers of positions that were met before, from 1; else 0
-           long long[::1] entries,           # inout their positions
-           Py_ssize_t count,                 # in    how many these are
-           int[::1] out):                    # out   (m,): number of each, from 0
-    """Number positions as they come; return how many there are now."""
-    cdef Py_ssize_t k
-    with nogil:
-        for k in range(positions.shape[0]):
-            if known[positions[k]] == 0:
-                entries[count] = positions[k]
-                count += 1
-                known[positions[k]] = <int> count
-            out[k] = known[positions[k]] - 1
-    return count
+            for q in range(indptr[i], indptr[i + 1]):
+                p, place, high = q, pattern_indptr[indices[q]], pattern_indptr[indices[q] + 1]
+                while p < indptr[i + 1]:
+                    end = end_of_run(&indices[0], p, indptr[i + 1])
+                    place = find_row(&pattern_rows[0], place, high, indices[p])
+                    for j in range(end - p):
+                        if place + j >= high or pattern_rows[place + j] != indices[p + j]:
+                            row, column = indices[p + j], indices[q]
+                            break
+                    if row >= 0:
+                        break
+                    pairs[pair] = <int> place
+                    pair += 1
+                    p = end
+                if row >= 0:
+                    break
+            if row >= 0:
+                break
+    return row, column
 
 
 def add(const long long[::1] indptr,        # in    (N + 1,)
+        const int[::1] indices,
         const double[::1] data,
         const int[::1] pairs,
         Py_ssize_t pair,
+        int[::1] lengths,                    # work  as many as the longest row has entries
+        double[::1] scaled,                  # work  as many
         const double[::1] rho,               # in    (N,)
         double[::1] sums,                    # inout entries of X' diag(rho) X
         Py_ssize_t start,
         Py_ssize_t stop):
-    cdef Py_ssize_t i, p, q, first
-    cdef double scaled
+    cdef Py_ssize_t i, p, q, first, end, length, j
+    cdef const double *factor
+    cdef double *target
+    cdef double x
     with nogil:
         for i in range(start, stop):
-            first = indptr[i]
-            for p in range(first, indptr[i + 1]):
-                scaled = rho[i] * data[p]
-                for q in range(first, p + 1):
-                    sums[pairs[pair]] += scaled * data[q]
+            first, end = indptr[i], indptr[i + 1]
+            find_ends(&indices[0], first, end, &lengths[0])
+            for p in range(first, end):
+                scaled[p - first] = rho[i] * data[p]
+            for q in range(first, end):
+                x, p = data[q], q
+                while p < end:
+                    target, factor = &sums[pairs[pair]], &scaled[p - first]
+                    length = lengths[p - first]
+                    for j in range(length):
+                        target[j] += factor[j] * x
                     pair += 1
+                    p += length
 
 
 def combine(const double[:, ::1] sums,      # in    (parts, m)
-            const long long[::1] entries,    # in    (m,)
-            double[::1] values,              # inout at these positions: plus the sums, in the order of the parts
+            double[::1] out,                 # out   (m,): the sums, in the order of the parts
             Py_ssize_t start,
             Py_ssize_t stop):
     cdef Py_ssize_t e, part
@@ -69,29 +136,48 @@ def combine(const double[:, ::1] sums,      # in    (parts, m)
             total = sums[0, e]
             for part in range(1, sums.shape[0]):
                 total += sums[part, e]
-            values[entries[e]] += total
+            out[e] = total
 
 
 def variances(const long long[::1] indptr,  # in    (N + 1,)
+              const int[::1] indices,
               const double[::1] data,
               const int[::1] pairs,
               Py_ssize_t pair,
+              int[::1] lengths,              # work  as many as the longest row has entries
+              double[::1] beside,            # work  as many
               const double[::1] inverse,     # in    (m,): Z by entries
               double[::1] out,               # out   (N,): x' Z x
               Py_ssize_t start,
               Py_ssize_t stop):
-    cdef Py_ssize_t i, p, q, first
-    cdef double total, beside
+    cdef Py_ssize_t i, p, q, first, end, length, j
+    cdef const double *entry
+    cdef double *target
+    cdef double x, total
     with nogil:
         for i in range(start, stop):
-            first, total = indptr[i], 0.0
-            for p in range(first, indptr[i + 1]):
-                beside = 0.0
-                for q in range(first, p):
-                    beside += inverse[pairs[pair]] * data[q]
-                    pair += 1
-                total += data[p] * (2.0 * beside + inverse[pairs[pair]] * data[p])
+            first, end, total = indptr[i], indptr[i + 1], 0.0
+            find_ends(&indices[0], first, end, &lengths[0])
+            for p in range(end - first):
+                beside[p] = 0.0
+            for q in range(first, end):
+                x, p = data[q], q + 1
+                entry = &inverse[pairs[pair]]
+                # column q is complete for entry q itself: entries before it have been added
+                total += x * (2.0 * beside[q - first] + entry[0] * x)
+                length = lengths[q - first]
+                target = &beside[q - first]
+                for j in range(1, length):
+                    target[j] += entry[j] * x
                 pair += 1
+                p = q + length
+                while p < end:
+                    entry, target = &inverse[pairs[pair]], &beside[p - first]
+                    length = lengths[p - first]
+                    for j in range(length):
+                        target[j] += entry[j] * x
+                    pair += 1
+                    p += length
             out[i] = total
 
 
@@ -124,3 +210,24 @@ def transposed(const long long[::1] indptr,  # in    (N + 1,)
         for i in range(start, stop):
             for p in range(indptr[i], indptr[i + 1]):
                 sums[indices[p]] += data[p] * tau[i]
+
+
+def subtract_products(const int[::1] indptr,    # in    (n + 1,): the lower triangle by columns
+                      const int[::1] rows,
+                      const double[:, ::1] u,    # in    (n, r)
+                      const double[:, ::1] su,   # in    (n, r)
+                      double[::1] entries,       # inout (m,): less those of u su'
+                      Py_ssize_t start,          # in    of the columns
+                      Py_ssize_t stop):
+    cdef Py_ssize_t c, e, k, r = u.shape[1]
+    cdef double total
+    cdef const double *left
+    cdef const double *right
+    with nogil:
+        for c in range(start, stop):
+            right = &su[c, 0]
+            for e in range(indptr[c], indptr[c + 1]):
+                left, total = &u[rows[e], 0], 0.0
+                for k in range(r):
+                    total += left[k] * right[k]
+                entries[e] -= total

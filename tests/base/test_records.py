@@ -63,6 +63,11 @@ def process(likelihood=None, y=Y, **data):
     return model.fit(X, y, learn=False, **data)
 
 
+def chain(likelihood=None, y=Y, **data):
+    model = cavity.GaussianProcess(covariances.Matern32(), likelihood or likelihoods.Gaussian(), method="chain")
+    return model.fit(X[:, :1], y, learn=False, **data)
+
+
 def streaming(**settings):
     return cavity.StreamingGP(covariance(), **settings)
 
@@ -89,6 +94,8 @@ POSTERIORS = {
     "gaussian_process, negative": lambda: process(likelihoods.StudentT(3.0, 0.1), 10.0 * Y),
     "gaussian_process, bounds": lambda: process(likelihoods.Interval(0.1), np.column_stack([Y, Y + 1.0])),
     "gaussian_process, labels": lambda: process(likelihoods.Probit(), LABELS),
+    "gaussian_process_chain": lambda: chain(likelihoods.StudentT(0.1, 3.0), 10.0 * Y),
+    "gaussian_process_chain, noise": lambda: chain(noise_variance=np.ones(7), sample_weight=[2.0, 0, 1, 1, 1, 1, 1]),
     "glm": lambda: GLM(likelihoods.Probit()).fit(X, LABELS),
     "glm, wide": lambda: GLM(likelihoods.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
     "glm, matrix": lambda: GLM(likelihoods.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
@@ -160,6 +167,9 @@ def uses(posterior):
     if kind in ("gaussian_process", "streaming_gp"):
         moments = [lambda: p.predict(X_new), lambda: [each.ravel() for each in p.predict_covariance(X_new)]]
         return [*moments, lambda: p.mean, lambda: p.covariance, lambda: p.sample(X_new, 1, 0)]
+    if kind == "gaussian_process_chain":
+        X_new = X_new[:, :1]
+        return [lambda: p.predict(X_new), lambda: p.mean, lambda: p.sample(X_new, 1, 0)]
     if kind == "glm":
         X_new = np.ones((2, len(p.mean)))
         matrix = [lambda: p.covariance] if p.model.approximation == "full" else []

@@ -30,7 +30,7 @@ def genes(tmp_path):
 def test_a_fit_is_that_of_the_library(run, genes, tmp_path):
     saved, picture = tmp_path / "genes.npz", tmp_path / "genes.png"
     model = "--formula", "~ treated", "--likelihood", "negative-binomial", "--share", "dispersion", "--exposure", "size"
-    files = "--output", str(saved), "--plot", str(picture)
+    files = "--output", str(saved), "--plot", str(picture), "--checkpoint", str(tmp_path / "genes.ck")
     status, out, _ = run(genes, "--target", "gene_*", *model, *files)
     assert status == 0
     for line in ("30 rows, 8 responses", "treated[yes] of 8 responses", "s-value", "8 of 8 converged"):

@@ -44,6 +44,9 @@ POSTERIORS = {
     "factorized": lambda: cavity.FactorizedGaussian([0.0, 1.0, 2.0], np.eye(3) + 0.1, [[0, 2], [1]]).fit(),
     "gaussian_mixture": lambda: cavity.GaussianMixture(2).fit(X),
     "gaussian_process": lambda: cavity.GaussianProcess("rbf + linear", "student-t").fit(X, Y, learn=False),
+    "gaussian_process_chain": lambda: cavity.GaussianProcess("matern32", "student-t", method="chain").fit(
+        X[:, :1], Y, learn=False
+    ),
     "glm": lambda: cavity.GLM("logit", intercept=True).fit(X, LABELS),
     "linear_regression": lambda: cavity.LinearRegression(ard=True).fit(X, Y),
     "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),

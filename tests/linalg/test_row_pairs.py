@@ -31,41 +31,47 @@ def over(indptr, indices, data, n):
     """The rows, densely, and over the pattern of X'X and the diagonal."""
     X = sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n), copy=True)
     lower = sparse.csc_array(sparse.tril(abs(X).T @ abs(X) + sparse.eye_array(n)))
-    cholesky = SparseCholesky(lower.indptr, lower.indices)
-    return X.toarray(), cholesky, RowPairs(indptr, indices, data, cholesky)
+    lower.sort_indices()
+    pairs = RowPairs(indptr, indices, data, n)
+    assert np.array_equal(pairs.products.toarray(), np.tril((abs(X).T @ abs(X)).toarray() != 0))
+    pairs.place_in(lower.indptr, lower.indices)
+    return X.toarray(), lower, pairs
 
 
+@pytest.mark.parametrize("is_sorted", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_dense_algebra(name, monkeypatch):
+def test_dense_algebra(name, is_sorted, monkeypatch):
+    """Rows in their order, and those of one column together, as where sums are many."""
     monkeypatch.setattr(row_pairs, "ROWS_PER_CALL", 64)
+    monkeypatch.setattr(row_pairs, "MAX_UNSORTED_SUMS", -1 if is_sorted else 1000)
     N, n, k, parts = SHAPES[name]
     indptr, indices, data, rng = draw(N, n, k)
-    X, cholesky, pairs = over(indptr, indices, data, n)
+    X, lower, pairs = over(indptr, indices, data, n)
     assert len(pairs._parts) == parts
     assert pairs.shape == (N, n)
     rho, tau, a = rng.normal(size=N), rng.normal(size=N), rng.normal(size=n)
-    i, j = np.nonzero((np.abs(X).T @ np.abs(X) + np.eye(n)) != 0)
-    at = cholesky.positions(i, j)
+    u, factors = rng.normal(size=(3, n)), np.array([1.0, -1.0, 2.0])
+    i, j = lower.indices, np.repeat(np.arange(n), np.diff(lower.indptr))
     found = []
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
-            values = np.zeros(cholesky.n_entries)
-            values[at] = 2.0
-            inverse = np.zeros(cholesky.n_entries)
-            inverse[at] = np.cos(i + j)  # any symmetric matrix
-            pairs.add(rho, values, threads)
+            inverse = np.cos(i + j)  # any symmetric matrix
+            variances = pairs.variances(inverse, threads)
+            less = inverse.copy()
+            row_pairs.subtract_products(lower.indptr, lower.indices, u, factors, less, threads)
             found.append(
-                (values, pairs.variances(inverse, threads), pairs.matvec(a, threads), pairs.transposed(tau, threads))
+                (pairs.sum(rho, threads), variances, pairs.matvec(a, threads), pairs.transposed(tau, threads), less)
             )
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
-    values, variances, Xa, sums = found[0]
+    values, variances, Xa, sums, less = found[0]
     Z = np.zeros((n, n))
-    Z[i, j] = np.cos(i + j)
+    Z[i, j] = Z[j, i] = np.cos(i + j)
     scale = np.abs(X).T @ (np.abs(rho)[:, None] * np.abs(X)) + 2.0
-    expected = 2.0 + X.T @ (rho[:, None] * X)
-    np.testing.assert_allclose(values[at] / scale[i, j], expected[i, j] / scale[i, j], rtol=0, atol=ROUNDING)
+    expected = X.T @ (rho[:, None] * X)
+    np.testing.assert_allclose(values / scale[i, j], expected[i, j] / scale[i, j], rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(less, (Z - u.T @ (factors[:, None] * u))[i, j], rtol=0, atol=SUMS)
     np.testing.assert_allclose(variances, np.sum((X @ Z) * X, axis=1), rtol=0, atol=SOLVES)
     np.testing.assert_allclose(Xa, X @ a, rtol=0, atol=SUMS)
     np.testing.assert_allclose(sums, X.T @ tau, rtol=0, atol=ROUNDING * np.sum(np.abs(X).T @ np.abs(tau)))
@@ -73,15 +79,15 @@ def test_dense_algebra(name, monkeypatch):
 
 def test_variances_of_rows_from_the_selected_inverse():
     indptr, indices, data, rng = draw(400, 60, 3)
-    X, cholesky, pairs = over(indptr, indices, data, 60)
-    rho = rng.uniform(size=400)
-    values = np.zeros(cholesky.n_entries)
-    values[cholesky.positions(np.arange(60), np.arange(60))] = 0.1
+    X, lower, pairs = over(indptr, indices, data, 60)
+    rho, cholesky = rng.uniform(size=400), SparseCholesky(lower.indptr, lower.indices)
+    values, columns = np.zeros(cholesky.n_entries), np.repeat(np.arange(60), np.diff(lower.indptr))
+    at = cholesky.positions(lower.indices, columns)
     with Threads(2) as threads:
-        pairs.add(rho, values, threads)
+        values[at] = pairs.sum(rho, threads) + 0.1 * (lower.indices == columns)
         assert cholesky.factor(values, threads) == 0
         cholesky.invert(values, threads)
-        found = pairs.variances(values, threads)
+        found = pairs.variances(values[at], threads)
     covariance = np.linalg.inv(0.1 * np.eye(60) + X.T @ (rho[:, None] * X))
     np.testing.assert_allclose(found, np.sum((X @ covariance) * X, axis=1), rtol=SOLVES)
 
@@ -95,9 +101,9 @@ def test_the_rows_of_the_caller_stay_as_they_are():
 
 
 def test_columns_that_the_pattern_does_not_join():
-    cholesky = SparseCholesky(np.arange(4), np.arange(3))
+    pairs = RowPairs(np.array([0, 1, 3]), np.array([1, 0, 2]), np.ones(3), 3)
     with pytest.raises(ValueError, match="the pattern has no entry in row 2, column 0"):
-        RowPairs(np.array([0, 1, 3]), np.array([1, 0, 2]), np.ones(3), cholesky)
+        pairs.place_in(np.arange(4), np.arange(3))
 
 
 @pytest.mark.parametrize("N", [10_000, pytest.param(1_000_000, marks=pytest.mark.long)])
@@ -106,20 +112,17 @@ def test_memory(N):
     at = np.arange(N) % (N // 10)
     columns = [at, N // 10 + at % (N // 1000), *(np.full(N, N // 10 + N // 1000 + k) for k in range(3))]
     n = N // 10 + N // 1000 + 3
-    _, cholesky, pairs = over_groups(np.column_stack(columns), n)
+    pairs, diagonal = over_groups(np.column_stack(columns), n)
     held = sum(a.nbytes for a in vars(pairs).values() if isinstance(a, np.ndarray))
     assert held < 250 * N
     with Threads(2) as threads:
-        values = np.zeros(cholesky.n_entries)
-        pairs.add(np.ones(N), values, threads)
-    np.testing.assert_array_equal(cholesky.diagonal(values), np.bincount(np.column_stack(columns).ravel(), minlength=n))
+        sums = pairs.sum(np.ones(N), threads)[diagonal]
+    np.testing.assert_array_equal(sums, np.bincount(np.column_stack(columns).ravel(), minlength=n))
 
 
 def over_groups(columns, n):
-    """Rows of ones in these columns."""
+    """Rows of ones in these columns, and the places of the diagonal among the sums."""
     N, k = columns.shape
-    indptr, ones = np.arange(0, N * k + 1, k), np.ones(N * k)
-    X = sparse.csr_array((ones, columns.ravel(), indptr), shape=(N, n))
-    lower = sparse.csc_array(sparse.tril(X.T @ X))
-    cholesky = SparseCholesky(lower.indptr, lower.indices, np.arange(n))
-    return X, cholesky, RowPairs(indptr, columns.ravel(), ones, cholesky)
+    pairs = RowPairs(np.arange(0, N * k + 1, k), columns.ravel(), np.ones(N * k), n)
+    pairs.place_in(pairs.products.indptr, pairs.products.indices)
+    return pairs, pairs.products.indptr[:-1]

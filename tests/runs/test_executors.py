@@ -2,9 +2,11 @@
 
 import gc
 import itertools
+import math
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -38,14 +40,91 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 @pytest.mark.parametrize(
     ("given", "variable", "count"),
-    [(3, "2", 3), (np.int64(2), None, 2), (-1, "2", CORES), (None, "2", 2), (None, "-1", CORES), (None, "", 1)],
+    [(3, "2", 3), (np.int64(2), None, 2), (-1, "2", CORES), (None, "2", 2), (None, "-1", CORES)],
 )
 def test_how_many_threads(given, variable, count, monkeypatch):
     monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
-    assert resolve_n_threads(None) == 1
     if variable is not None:
         monkeypatch.setenv("CAVITY_NUM_THREADS", variable)
     assert resolve_n_threads(given) == count
+
+
+@pytest.mark.parametrize(
+    ("quota", "variable", "count"),
+    [
+        (math.inf, None, 8),
+        (3, None, 3),
+        (math.inf, "2", 2),
+        (3, "5,2", 3),
+        (1, "16", 1),
+        (math.inf, "0", 1),
+        (8, "many", 8),
+    ],
+)
+def test_default_threads_are_the_cores_that_may_be_used(quota, variable, count, monkeypatch):
+    monkeypatch.setattr(executors, "_count_cores", lambda: 8)
+    monkeypatch.setattr(executors, "_read_quota", lambda: quota)
+    for name in ("CAVITY_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    chosen = resolve_n_threads(None)
+    assert chosen == count
+    assert resolve_n_threads(chosen) is chosen  # still a default where it is handed on
+    monkeypatch.setenv("CAVITY_NUM_THREADS", "6")
+    assert (resolve_n_threads(None), type(resolve_n_threads(None))) == (6, int)
+
+
+@pytest.mark.parametrize(("text", "count"), [("max 100000", math.inf), ("150000 100000\n", 2), ("50000 100000", 1)])
+def test_quota_of_a_control_group(text, count, monkeypatch):
+    monkeypatch.setattr(executors.Path, "read_text", lambda path: text if path.name == "cpu.max" else 1 / 0)
+    executors._read_quota.cache_clear()
+    assert executors._read_quota() == count
+    executors._read_quota.cache_clear()
+
+
+def test_workers_have_one_thread_by_default():
+    """In threads, forked children, processes of multiprocessing and of joblib."""
+    check_output = """
+        import os, threading, multiprocessing
+        from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+        import joblib
+        from cavity.runs import executors
+        executors._count_cores = lambda: 8
+        count = executors.resolve_n_threads
+        assert count(None) == executors.count_usable_cores()
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(count, None).result() == 1
+        if hasattr(os, "fork"):
+            child = os.fork()
+            if child == 0:
+                os._exit(count(None))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+            with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+                assert pool.submit(count, None).result() == 1
+        for backend in ("loky", "threading"):
+            assert joblib.Parallel(2, backend=backend)(joblib.delayed(count)(None) for _ in range(2)) == [1, 1]
+        """
+    script(textwrap.dedent(check_output))
+
+
+def test_default_threads_share_what_took_long_before():
+    """The first call begins inline; a short one stays there, and results are in order."""
+    main, seen = threading.get_ident(), []
+
+    def task(i, seconds):
+        time.sleep(seconds)
+        seen.append(threading.get_ident())
+        return i
+
+    with Threads(executors.DefaultCount(2)) as threads:
+        for seconds, is_shared in ((0.0, False), (0.01, True), (0.01, True)):
+            seen.clear()
+            assert threads.run(task, [(i, seconds) for i in range(6)]) == list(range(6))
+            assert (set(seen) != {main}) == is_shared
+        seen.clear()
+        threads.run(lambda: seen.append(threading.get_ident()), [()] * 2)
+        assert seen == [main] * 2
 
 
 def test_how_many_threads_there_cannot_be(monkeypatch):
@@ -384,6 +463,7 @@ def test_the_limit_is_lifted_after_an_interruption_at_any_line():
         BLAS
         + """
 import sys
+import textwrap
 from contextlib import suppress
 from cavity.runs import executors
 for line in range(1000):

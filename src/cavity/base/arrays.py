@@ -101,10 +101,10 @@ def hint_one_column(value, name="X"):
 def check_ndim(array, name, ndim, value=None):
     """Raise ValueError unless the array of a `value` has one of the numbers of dimensions in `ndim`."""
     if array.ndim not in ndim:
-        wanted = " or ".join(str(n) for n in ndim)
+        numbers = " or ".join(str(n) for n in ndim)
         hint = f"; {hint_one_column(value, name)}" if array.ndim == 1 and ndim == (2,) else ""
         hint = hint if name.isidentifier() else ""
-        raise error_of(name, f"must have {wanted} dimension(s), got shape {array.shape}{hint}")
+        raise error_of(name, f"must have {numbers} dimension(s), got shape {array.shape}{hint}")
 
 
 def check_real_array(value, name):
@@ -231,8 +231,8 @@ def check_flag(value, name):
 def check_choice(value, name, options):
     """Return `value` if it is one of the strings in `options`."""
     if not isinstance(value, str) or value not in options:
-        wanted = ", ".join(repr(option) for option in options)
-        raise error_of(name, f"must be one of {wanted}, got {value!r}{suggest_names(value, options)}")
+        choices = ", ".join(repr(option) for option in options)
+        raise error_of(name, f"must be one of {choices}, got {value!r}{suggest_names(value, options)}")
     return value
 
 
@@ -295,8 +295,8 @@ def check_symmetric(value, name, size=None, *, copy=True):
     if len(shape := getattr(value, "shape", ())) == 2:  # MemoryError before the numbers are looked at
         allocate_matrices(1, shape, f"{name} as a float64 matrix", argument=name)
     matrix = check_data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
-    wanted = matrix.shape[:1] * 2 if size is None else (size, size)
-    if matrix.shape != wanted:
+    expected_shape = matrix.shape[:1] * 2 if size is None else (size, size)
+    if matrix.shape != expected_shape:
         rows = "n >= 1" if size is None else f"n = {size}"
         raise error_of(name, f"must have shape (n, n) with {rows}, got {matrix.shape}")
     tiles = [slice(start, start + SYMMETRY_TILE_ROWS) for start in range(0, len(matrix), SYMMETRY_TILE_ROWS)]

@@ -20,7 +20,7 @@ class EncodedValue:
     arrays: dict
 
 
-def encode(value, arrays, known=None):
+def encode(value, arrays, names=None):
     """Return a value as JSON has it; its arrays are added to `arrays`, each once.
 
     Parameters
@@ -38,53 +38,53 @@ def encode(value, arrays, known=None):
     object
         For `decode`.
     """
-    known = {} if known is None else known
+    names = {} if names is None else names
     match value:
         case np.generic():
-            return {"scalar": _number(value, arrays, known)}
+            return {"scalar": _number(value, arrays, names)}
         case np.ndarray():
-            return {"array": _number(value, arrays, known)} | ({} if value.flags.writeable else {"frozen": True})
+            return {"array": _number(value, arrays, names)} | ({} if value.flags.writeable else {"frozen": True})
         case None | bool() | int() | float() | str():
             return value
         case tuple():
-            return {"tuple": [encode(item, arrays, known) for item in value]}
+            return {"tuple": [encode(item, arrays, names) for item in value]}
         case list():
-            return [encode(item, arrays, known) for item in value]
+            return [encode(item, arrays, names) for item in value]
         case dict():
-            return {"dict": {name: encode(item, arrays, known) for name, item in value.items()}}
+            return {"dict": {name: encode(item, arrays, names) for name, item in value.items()}}
         case EncodedValue():
-            return _renumbered(value.encoded, value.arrays, arrays, known)
+            return _renumbered(value.encoded, value.arrays, arrays, names)
         case _ if hasattr(value, "__array__"):  # numbers in a file, which become an array when they are written
-            return {"array": _number(value, arrays, known)}
+            return {"array": _number(value, arrays, names)}
     if not is_dataclass(value):
         raise TypeError(f"a {type(value).__name__} cannot be kept")
     saved_names = [item.name for item in fields(value) if item.metadata.get("kept", True)]
-    parts = {name: encode(getattr(value, name), arrays, known) for name in saved_names}
+    parts = {name: encode(getattr(value, name), arrays, names) for name in saved_names}
     return {"record": type(value).__name__, "fields": parts}
 
 
-def _number(value, arrays, known):
+def _number(value, arrays, names):
     """Return the name of an array among the others, which it may join."""
-    if id(value) not in known:
-        known[id(value)] = str(len(arrays))
-        arrays[known[id(value)]] = np.asarray(value) if isinstance(value, np.generic) else value
-    return known[id(value)]
+    if id(value) not in names:
+        names[id(value)] = str(len(arrays))
+        arrays[names[id(value)]] = np.asarray(value) if isinstance(value, np.generic) else value
+    return names[id(value)]
 
 
-def _renumbered(encoded, old, arrays, known):
+def _renumbered(encoded, old, arrays, names):
     """Return an encoded value of other arrays in terms of these, which they join."""
     match encoded:
         case {"scalar": name}:
-            return {"scalar": _number(old[name], arrays, known)}
+            return {"scalar": _number(old[name], arrays, names)}
         case {"array": name}:
-            return encoded | {"array": _number(old[name], arrays, known)}
+            return encoded | {"array": _number(old[name], arrays, names)}
         case {"tuple": values}:
-            return {"tuple": _renumbered(values, old, arrays, known)}
+            return {"tuple": _renumbered(values, old, arrays, names)}
         case {"dict": parts} | {"fields": parts}:
             key = "dict" if "dict" in encoded else "fields"
-            return encoded | {key: {name: _renumbered(part, old, arrays, known) for name, part in parts.items()}}
+            return encoded | {key: {name: _renumbered(part, old, arrays, names) for name, part in parts.items()}}
         case list():
-            return [_renumbered(part, old, arrays, known) for part in encoded]
+            return [_renumbered(part, old, arrays, names) for part in encoded]
     return encoded
 
 
@@ -119,8 +119,8 @@ def decode(encoded, arrays, classes):
         case {"record": name, "fields": parts}:
             record = object.__new__(classes[name])
             for part in fields(classes[name]):
-                known = part.name in parts
-                set_fields(record, **{part.name: decode(parts[part.name], arrays, classes) if known else part.default})
+                saved = part.name in parts
+                set_fields(record, **{part.name: decode(parts[part.name], arrays, classes) if saved else part.default})
             return record
         case list():
             return [decode(part, arrays, classes) for part in encoded]

@@ -108,7 +108,11 @@ def column_scales(X, weights=None, each_block=_iterate_blocks, sums=None):
 def weighted_median(values, weights=None):
     """Return the median of numbers (N,), the mean of the two in the middle where there are two."""
     if weights is None:
-        return float(np.median(values))
+        middle = len(values) // 2
+        if len(values) % 2:
+            return float(np.partition(values, middle)[middle])
+        part = np.partition(values, (middle - 1, middle))
+        return float(part[middle - 1] + part[middle]) / 2.0
     order = np.argsort(values)
     below = np.cumsum(weights[order])
     half = 0.5 * below[-1]

@@ -29,8 +29,8 @@ def list_described_fields(cls):
 def describe_type(annotation, form):
     """Return the type of a field as docstrings have it, "ndarray (N, D)": of arrays by their axes."""
     if not isinstance(form, Array):
-        for code, words in TYPE_WORDS.items():
-            annotation = annotation.replace(code, words)
+        for code, text in TYPE_WORDS.items():
+            annotation = annotation.replace(code, text)
         return annotation
     options = [re.sub(r"\S+\?", "", form.axes), form.axes.replace("?", "")]  # without optional axes and with them
     shapes = [", ".join(axes.replace("()", "").split()) for option in options for axes in option.split("|")]

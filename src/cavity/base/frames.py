@@ -53,8 +53,8 @@ def names_of(X):
 
 def find_repeated(names):
     """The first of some names that is there twice, None if there is none."""
-    seen = set()
-    return next((name for name in names if name in seen or seen.add(name)), None)
+    earlier_names = set()
+    return next((name for name in names if name in earlier_names or earlier_names.add(name)), None)
 
 
 def take_only_column(table):
@@ -121,8 +121,8 @@ def take_columns(X, arguments, columns=None, roles=None):
     for argument, value in arguments.items():
         _check_order(X, argument, value)
         remembered = value is None and argument in roles
-        wanted = _match_names(argument, roles[argument] if remembered else value, names, len(X))
-        missing, twice = ([column for column in wanted if names.count(column) == n] for n in (0, 2))
+        role_columns = _match_names(argument, roles[argument] if remembered else value, names, len(X))
+        missing, twice = ([column for column in role_columns if names.count(column) == n] for n in (0, 2))
         if missing and remembered and argument in ROLES_NEEDED_AGAIN:
             message = f"the {argument} of the fit, or give {argument}"
             raise ValueError(f"X must have the column {join_names(missing)}, {message}; it has {join_names(names)}")
@@ -135,16 +135,16 @@ def take_columns(X, arguments, columns=None, roles=None):
                 else f"two columns {join_names(twice)}"
             )
             raise ValueError(f"{argument}={value!r}: X has {message}")
-        if wanted:
-            index = [names.index(column) for column in wanted]
+        if role_columns:
+            index = [names.index(column) for column in role_columns]
             values[argument] = pick_columns(X, index) if len(index) > 1 else get_column_at(X, *index)
-            new_roles[argument] = wanted[0] if len(wanted) == 1 else wanted
+            new_roles[argument] = role_columns[0] if len(role_columns) == 1 else role_columns
     out = {column for role in (new_roles | roles).values() for column in ((role,) if isinstance(role, str) else role)}
     out -= set(columns or ())
-    left = [j for j, column in enumerate(names) if column not in out]
-    if out and not left:
+    feature_index = [j for j, column in enumerate(names) if column not in out]
+    if out and not feature_index:
         raise ValueError(f"X must have columns beside {join_names(names)}, which other arguments take")
-    X = X if len(left) == len(names) else pick_columns(X, left)
+    X = X if len(feature_index) == len(names) else pick_columns(X, feature_index)
     return order_columns(X, columns), tuple(values.values()), new_roles | roles or None
 
 

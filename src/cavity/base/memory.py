@@ -40,7 +40,7 @@ def _get_cgroup_bytes(of_process, groups):
 def _read_limit(path):
     """The number in a file; inf where there is no file, as in containers that see their own group only, or no limit."""
     try:
-        words = path.read_text().strip()
+        text = path.read_text().strip()
     except OSError:
         return inf
-    return inf if words == "max" else int(words)
+    return inf if text == "max" else int(text)

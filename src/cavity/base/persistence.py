@@ -283,8 +283,8 @@ def _read_header(raw, parts):
     missing = sorted({*header.get("arrays", parts)} ^ {*parts})
     if missing:
         more = f" and {len(missing) - MAX_NAMES_SHOWN} more" * (len(missing) > MAX_NAMES_SHOWN)
-        words = f"{', '.join(map(repr, missing[:MAX_NAMES_SHOWN]))}{more}"
-        raise ValueError(f"its header and its directory do not have the same arrays: {words}")
+        missing_names = f"{', '.join(map(repr, missing[:MAX_NAMES_SHOWN]))}{more}"
+        raise ValueError(f"its header and its directory do not have the same arrays: {missing_names}")
     return header
 
 

@@ -205,6 +205,6 @@ def _parts(value):
     if isinstance(value, list | tuple):
         return enumerate(value)
     if is_dataclass(value) and type(value).__module__.partition(".")[0] == "cavity":
-        known = {field.name: getattr(value, field.name, None) for field in fields(value)}
-        return (known | getattr(value, "__dict__", {})).items()  # properties are kept there
+        field_values = {field.name: getattr(value, field.name, None) for field in fields(value)}
+        return (field_values | getattr(value, "__dict__", {})).items()  # properties are kept there
     return ()

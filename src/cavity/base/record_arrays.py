@@ -91,20 +91,20 @@ class Array:
             Naming the array, if it is not what it must be.
         """
         if not any(array.dtype.type in DTYPES_BY_KIND[kind] for kind in self.kind):
-            wanted = " or ".join(KIND_WORDS[kind] for kind in self.kind)
-            raise ValueError(f"array {name!r} must hold {wanted}, got {array.dtype}")
+            kinds = " or ".join(KIND_WORDS[kind] for kind in self.kind)
+            raise ValueError(f"array {name!r} must hold {kinds}, got {array.dtype}")
         forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
         matched = next((form for form in forms if form is not None), None)
         if matched is None:
             named = self.axes.replace("-1", "").split()
-            known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
-            known_sizes = f", where {known}" if known else ""
+            axis_sizes = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
+            known_sizes = f", where {axis_sizes}" if axis_sizes else ""
             raise ValueError(f"array {name!r} must have axes {self.axes!r}{known_sizes}, got shape {array.shape}")
-        words, test = ARRAY_DOMAINS[self.domain]
+        domain_description, test = ARRAY_DOMAINS[self.domain]
         with np.errstate(all="ignore"):
             good = array.dtype.kind not in "fi" or test(array)
         if not good:
-            raise ValueError(f"array {name!r} must be {words}")
+            raise ValueError(f"array {name!r} must be {domain_description}")
         dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
         return array.astype(dtype, copy=False), matched
 
@@ -125,7 +125,7 @@ def _matched(shape, form, sizes):
     for axis, size in zip(axes, shape, strict=True):
         axis, _, less = axis.partition("-")
         whole = size + int(less or 0)
-        wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, whole)
-        if whole != wanted or (whole == 0 and not axis.islower()):
+        expected_size = int(axis) if axis.isdigit() else sizes.setdefault(axis, whole)
+        if whole != expected_size or (whole == 0 and not axis.islower()):
             return None
     return sizes

@@ -195,8 +195,8 @@ class Record:
     def list_paths(self, name):
         """Return the places of an array or setting, each as a list of attributes on the way."""
         places = {"trace_": "trace.", "": ""} | self.places
-        known = [begin for begin in places if name.startswith(begin) and begin[-1:] in ("", "_")]
-        begins = name if name in places else max(known, key=len)
+        prefixes = [begin for begin in places if name.startswith(begin) and begin[-1:] in ("", "_")]
+        begins = name if name in places else max(prefixes, key=len)
         ways = places[begins].split() or [""]
         return [f"{way}{name.removeprefix(begins)}".split(".", way.count(".")) for way in ways]
 
@@ -241,8 +241,8 @@ def _declared(form, begin="", way=""):
     if isinstance(form, Mapping):
         entries = [(name, name.removesuffix("?"), part) for name, part in form.items()]
     else:
-        known = [f for f in fields(form) if f.metadata.get("saved")] if is_dataclass(form) else []
-        entries = [(_name_in_files(f), f.name, f.metadata["saved"]) for f in known]
+        saved_fields = [f for f in fields(form) if f.metadata.get("saved")] if is_dataclass(form) else []
+        entries = [(_name_in_files(f), f.name, f.metadata["saved"]) for f in saved_fields]
     for name, place, part in entries:
         if isinstance(part, Part):
             yield from _declared(part.form, begin + part.begin, f"{way}{place}.")
@@ -364,10 +364,10 @@ def together(*names):
     """
 
     def rule(arrays, settings, sizes):
-        there = [name for name in names if name in arrays]
-        if there and len(there) < len(names):
+        present = [name for name in names if name in arrays]
+        if present and len(present) < len(names):
             missing = next(name for name in names if name not in arrays)
-            return f"array {missing!r} is missing, as there is {there[0]!r}"
+            return f"array {missing!r} is missing, as there is {present[0]!r}"
         return None
 
     return rule

@@ -197,8 +197,8 @@ class VariationalPosterior(Posterior):
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
 
     def __post_init__(self) -> None:
-        known = {name: getattr(self, name) for name in ("elbo", "contraction")}
-        set_fields(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
+        measured = {name: getattr(self, name) for name in ("elbo", "contraction")}
+        set_fields(self, **{name: None for name, value in measured.items() if value is not None and np.isnan(value)})
         Posterior.__post_init__(self)
 
     def _described(self, title, **values):
@@ -209,12 +209,12 @@ class VariationalPosterior(Posterior):
 
     def outcome_rows(self) -> Any:
         """Return the last lines of a repr."""
-        known = [] if self.converged else [self.status]
-        known.append(format_count(self.n_iter, "pass"))
+        parts = [] if self.converged else [self.status]
+        parts.append(format_count(self.n_iter, "pass"))
         if np.isfinite(self.predicted_gap):
-            known.append(f"predicted gap {self.predicted_gap:.2g} nats")
+            parts.append(f"predicted gap {self.predicted_gap:.2g} nats")
         elbo = "not known: no pass over all data at the end" if self.elbo is None else f"{self.elbo:.6f}"
-        return [("elbo", elbo), ("converged", f"{self.converged} ({', '.join(known)})")]
+        return [("elbo", elbo), ("converged", f"{self.converged} ({', '.join(parts)})")]
 
 
 def format_table(title, rows):
@@ -309,8 +309,8 @@ class SummaryMixin(Public):
 
 def shorten_repr(settings):
     """A repr with six digits of every number, and without the bounds of a search."""
-    words = re.sub(r", bounds=\{[^}]*\}", "", repr(settings))
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", words)
+    text = re.sub(r", bounds=\{[^}]*\}", "", repr(settings))
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", text)
 
 
 def draw(result, *rows, **options):

@@ -19,7 +19,7 @@ class Rows:
     X : array (N, D), CSR matrix, Source, or None
         Rows of features, as the family of models has them; None where nothing reads them any more.
     y : ndarray (N,) or (N, 2)
-        Observations, as the likelihood wants them.
+        Observations in the form of the likelihood.
     offset : ndarray (N,) or None
         Known part of f; None is 0 for all.
     weights : ndarray (N,) or None
@@ -186,7 +186,7 @@ def combine_known_parts(likelihood, offset, exposure, n, *, broadcast=False):
 
 
 def check_observations(likelihood, y, n):
-    """Return n observations as the likelihood wants them."""
+    """Return n observations in the form of the likelihood."""
     if arrays.is_masked(y):
         raise TypeError("y must not be a masked array; drop the masked rows first")
     array = np.asarray(y)

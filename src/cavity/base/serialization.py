@@ -48,7 +48,7 @@ def _get_at(value, place):
     for name in place:
         if value is None:
             return None
-        entries = {str(i): each for i, each in enumerate(value)} if isinstance(value, tuple) else value
+        entries = {str(i): item for i, item in enumerate(value)} if isinstance(value, tuple) else value
         value = entries.get(name) if isinstance(entries, dict) else getattr(value, name)
     return value
 
@@ -57,8 +57,8 @@ def _write_setting(value, form):
     """Return a setting as JSON has it."""
     match form:
         case Nullable():
-            known = value is not None and (not isinstance(value, float) or np.isfinite(value))
-            return _write_setting(value, form.form) if known else None
+            is_set = value is not None and (not isinstance(value, float) or np.isfinite(value))
+            return _write_setting(value, form.form) if is_set else None
         case Made():
             return form.apart(value)
         case dict():
@@ -118,15 +118,15 @@ def _make(cls, tree):
     if cls is tuple:
         return tuple(map(_plain, tree.values()))
     needed = [field.name for field in fields(cls) if field.default is MISSING] if is_dataclass(cls) else []
-    known = {name: {} if dict in _list_types(cls, name) else None for name in needed if name not in tree}
+    defaults = {name: {} if dict in _list_types(cls, name) else None for name in needed if name not in tree}
     for name, value in tree.items():
         kinds = _list_types(cls, name) if isinstance(value, dict | list) else ()
         if isinstance(value, dict):
             value = _make(
                 min((kind for kind in kinds if kind is not type(None)), key=partial(_count_other_fields, value)), value
             )
-        known[name] = tuple(value) if isinstance(value, list) and tuple in kinds else _plain(value)
-    return cls(**known)
+        defaults[name] = tuple(value) if isinstance(value, list) and tuple in kinds else _plain(value)
+    return cls(**defaults)
 
 
 def _list_types(cls, name):

@@ -48,9 +48,9 @@ def check_structure(X, name):
         bad = (pointers < np.concatenate([0 * pointers[:1], pointers[:-1]])) | (pointers > entries)
         bad[0] = pointers[0] != 0
         if bad.any():
-            words = f"must start at 0, never fall, and end at most at {entries}, the number of stored entries"
+            requirement = f"must start at 0, never fall, and end at most at {entries}, the number of stored entries"
             i = int(np.argmax(bad))
-            raise arrays.error_of(f"{name}.indptr", f"{words}, got {pointers[i]} at position {i}")
+            raise arrays.error_of(f"{name}.indptr", f"{requirement}, got {pointers[i]} at position {i}")
         _check_indices(X.indices, entries, length, f"{name}.indices", pointers[-1])
 
 

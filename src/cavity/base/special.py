@@ -108,10 +108,12 @@ def _halves(a):
 @quiet
 def binet(a):
     """R(a) = lgamma(a) - (a - 1/2) log a + a - log(2 pi)/2."""
-    low, high = np.minimum(a, LARGE_SHAPE), 1.0 / np.maximum(a, LARGE_SHAPE)
-    direct = special.gammaln(low) - (low - 0.5) * np.log(low) + low - 0.5 * LOG_2PI
-    series = high * np.polynomial.polynomial.polyval(high * high, BINET_COEFFICIENTS)
-    return np.where(np.asarray(a) < LARGE_SHAPE, direct, series)
+    a = np.asarray(a, dtype=np.float64)
+    high, is_small = 1.0 / np.maximum(a, LARGE_SHAPE), a < LARGE_SHAPE
+    out = np.asarray(high * np.polynomial.polynomial.polyval(high * high, BINET_COEFFICIENTS))
+    low = a[is_small]
+    out[is_small] = special.gammaln(low) - (low - 0.5) * np.log(low) + low - 0.5 * LOG_2PI
+    return out[()]
 
 
 @quiet

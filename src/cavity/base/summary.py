@@ -196,10 +196,10 @@ def make_student_marginals(names, mean, scale, degrees):
 
 def make_beta_marginals(names, mean, variance):
     """Return Beta marginals with these moments, of numbers between 0 and 1; a variance of 0 is a known number."""
-    known = variance <= 0
-    total = np.where(known, np.inf, mean * (1.0 - mean) / np.where(known, 1.0, variance)) - 1.0
-    a, b = (np.where(known, 1.0, part * np.where(known, 1.0, total)) for part in (mean, 1.0 - mean))
-    return MarginalTable(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
+    fixed = variance <= 0
+    total = np.where(fixed, np.inf, mean * (1.0 - mean) / np.where(fixed, 1.0, variance)) - 1.0
+    a, b = (np.where(fixed, 1.0, part * np.where(fixed, 1.0, total)) for part in (mean, 1.0 - mean))
+    return MarginalTable(names, mean, np.sqrt(variance), lambda p: np.where(fixed, mean, special.betaincinv(a, b, p)))
 
 
 def make_inverse_gamma_marginals(names, shape, rate):

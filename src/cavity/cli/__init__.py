@@ -66,12 +66,12 @@ def build_parser(arguments=None):
     typed = None if arguments is None else [word for word in arguments if not word.startswith("-")]
     top.commands = {}
     for name, command_name, help_line in COMMAND_TABLE:
-        words = tuple(name.split())
-        command = (models if len(words) > 1 else commands).add_parser(words[-1], help=help_line)
-        if typed is None or words == tuple(typed[: len(words)]):
+        command_words = tuple(name.split())
+        command = (models if len(command_words) > 1 else commands).add_parser(command_words[-1], help=help_line)
+        if typed is None or command_words == tuple(typed[: len(command_words)]):
             file, _, function = command_name.partition(".")
             getattr(import_module(f"cavity.cli.{file}"), function).add_to(command)
-            top.commands[words] = command
+            top.commands[command_words] = command
     return top
 
 
@@ -130,12 +130,12 @@ def refuse_unknown_options(unknown, commands, options):
     """Raise OptionError for options that the command does not have, with the most similar one."""
     if not unknown:
         return
-    words = tuple(word for word in (options.command, getattr(options, "model", None)) if word is not None)
-    actions = commands[words]._actions if words in commands else ()
+    command_words = tuple(word for word in (options.command, getattr(options, "model", None)) if word is not None)
+    actions = commands[command_words]._actions if command_words in commands else ()
     option_names = [name for action in actions for name in action.option_strings]
     near = difflib.get_close_matches(unknown[0].partition("=")[0], option_names, n=1)
-    hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(words)} --help"
-    raise OptionError(f"{' '.join(words)} has no option {unknown[0]}{hint}")
+    hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(command_words)} --help"
+    raise OptionError(f"{' '.join(command_words)} has no option {unknown[0]}{hint}")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def with_config(arguments, commands):
         raise ValueError("--config: write this option in full")
     if path is None or not commands:
         return arguments
-    [(words, command)] = commands.items()
+    [(_, command)] = commands.items()
     with name_file_in_errors(path), open(path, "rb") as file:
         try:
             job = tomllib.load(file)
@@ -44,7 +44,7 @@ def with_config(arguments, commands):
         places[key].nargs, places[key].required, places[key].default = "?", False, str(job[key])
     keys = [key for key in job if key in options and not (key == "column" and "--column" in typed)]
     extra = [word for key in keys for word in _as_arguments(path, key, job[key], options)]
-    return [*words, *extra, *arguments[len(words) :]]
+    return [*_, *extra, *arguments[len(_) :]]
 
 
 def _find_config(arguments):

@@ -87,7 +87,7 @@ class DataTable:
         """The names, of many the first, for messages."""
         return list_first([repr(name)[1:-1] for name in self.names], MOST_COLUMNS_LISTED)
 
-    def choose(self, typed, option, taken=()):
+    def choose(self, typed, option, reserved=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
 
         `option` is the name of the option with the list, `taken` are columns with another role. A sentence on standard
@@ -97,11 +97,11 @@ class DataTable:
             names = [column for name in self.select(split_names(typed)) for column in self.made_of(name) or [name]]
             names = [*(column for column in self.made_of(None) if column not in names), *names]
             for name in names:
-                self._check_chosen(name, names, option, taken)
+                self._check_chosen(name, names, option, reserved)
             return names, []
         names, notes = self.made_of(None), []
         for name in self.names:
-            if name in taken:
+            if name in reserved:
                 continue
             if self.made_of(name):
                 names += self.made_of(name)
@@ -119,9 +119,9 @@ class DataTable:
         """Return the names of the indicator columns to be made of a column."""
         return [column for column, (origin, _) in self.made.items() if origin == name]
 
-    def _check_chosen(self, name, names, option, taken):
+    def _check_chosen(self, name, names, option, reserved):
         """Raise ValueError for a column that has another role, is chosen twice, or holds text."""
-        if name in taken:
+        if name in reserved:
             raise ValueError(f"{option}: column {name!r} is already the target, the offset or the weights")
         if names.count(name) > 1:
             raise ValueError(f"{option}: column {name!r} is listed twice")
@@ -361,7 +361,7 @@ def add_categories(table, names, levels_of_fit=None):
     `names` are a list or separated by commas. With the levels of a fit, by columns, these are used and others are
     refused.
     """
-    made, base_levels = {}, {}
+    new_columns, base_levels = {}, {}
     for name in [table.select([name])[0] for name in split_names(names or [])]:
         text = table.text(name)
         levels = (levels_of_fit or {}).get(name) or table.levels(name)
@@ -374,14 +374,14 @@ def add_categories(table, names, levels_of_fit=None):
         if len(levels) < 2:
             raise ValueError(f"{table.source}: --categorical: column {name!r} has one value only")
         new = {f"{name}[{level}]": (name, level) for level in levels[1:]}
-        taken = [column for column in new if column in table.names and levels_of_fit is None]
-        if taken:
+        clashes = [column for column in new if column in table.names and levels_of_fit is None]
+        if clashes:
             raise ValueError(
-                f"{table.source}: a column is called {taken[0]!r}, as that of a level of {name!r}; rename one"
+                f"{table.source}: a column is called {clashes[0]!r}, as that of a level of {name!r}; rename one"
             )
-        made |= new
+        new_columns |= new
         base_levels[name] = levels[0]
-    return replace(table, made=table.made | made), base_levels
+    return replace(table, made=table.made | new_columns), base_levels
 
 
 def add_columns_of_fit(table, columns, levels):

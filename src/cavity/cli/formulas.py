@@ -183,8 +183,8 @@ def read_new_columns(posterior, coding, options):
     table = open_table(options)
     columns = TableColumns(table)
     groups = {name for group, _ in random_blocks(coding.parts) for name in group}
-    known = {name: getattr(options, name) or (posterior.roles or {}).get(name) for name in ROLES_NEEDED_AGAIN}
-    arguments = {name: table.select([column])[0] for name, column in known.items() if column is not None}
+    role_columns = {name: getattr(options, name) or (posterior.roles or {}).get(name) for name in ROLES_NEEDED_AGAIN}
+    arguments = {name: table.select([column])[0] for name, column in role_columns.items() if column is not None}
     names = coding.variables | groups | set(arguments.values())
     if list_mean_columns(posterior.columns):  # of a Gaussian process, whose covariance has columns of its own
         names |= {name for name in posterior.columns if not name.startswith(MEAN_PREFIX)}

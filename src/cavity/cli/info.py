@@ -55,7 +55,7 @@ def report_fit_settings(fit):
         yield f"    {name:<14} {json.dumps(value)}"
     for name, about in fit["data"].items():
         n, *width = about["shape"]
-        yield f"  {name:<16} {', '.join([format_count(n, 'row'), *(format_count(each, 'column') for each in width)])}"
+        yield f"  {name:<16} {', '.join([format_count(n, 'row'), *(format_count(size, 'column') for size in width)])}"
 
 
 @command(
@@ -69,11 +69,11 @@ def show_data(options):
     if options.data is None:
         if options.output is not None:
             raise ValueError("--output: say which data set to write, as in cavity data faithful --output faithful.csv")
-        known = {name: data.table(name) for name in data.names()}
-        rows = {name: len(next(iter(columns.values()))) for name, (columns, _) in known.items()}
-        lines = [f"{name:<12} {rows[name]:>5} rows  {about['title']}" for name, (_, about) in known.items()]
+        tables = {name: data.table(name) for name in data.names()}
+        rows = {name: len(next(iter(columns.values()))) for name, (columns, _) in tables.items()}
+        lines = [f"{name:<12} {rows[name]:>5} rows  {about['title']}" for name, (_, about) in tables.items()]
         return print_result(
-            options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()}
+            options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in tables.items()}
         )
     columns, about = data.table(options.data)
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
@@ -93,7 +93,7 @@ def report_dataset(about):
     for name, value in about.items():
         if isinstance(value, dict):
             yield f"  {name}"
-            yield from (f"    {column:<14} {each}" for column, each in value.items())
+            yield from (f"    {column:<14} {description}" for column, description in value.items())
         else:
             yield f"  {name:<16} {value}"
 

@@ -177,9 +177,9 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, rol
     also = [table.select([name])[0] for name in also]
     fitted, levels = data_table.read_coded_columns(fitted, roles)
     table = add_columns_of_fit(table, fitted, levels)
-    columns, there = options.columns, [*table.names, *table.made]
-    if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
-        columns = _match_fit_columns(options.data, there, fitted)
+    columns, available = options.columns, [*table.names, *table.made]
+    if columns is None and fitted is not None and (table.rows.names is not None or len(available) != len(fitted)):
+        columns = _match_fit_columns(options.data, available, fitted)
     names, notes = table.choose(columns, "--columns", also)
     names = data_table.reorder_as_fit(fitted, names)
     if not names:
@@ -200,14 +200,14 @@ def _are_column_numbers(names):
     return all(name.isdecimal() and 1 <= int(name) <= len(names) + others for name in names)
 
 
-def _match_fit_columns(source, there, fitted):
+def _match_fit_columns(source, available, fitted):
     """Return the columns of a fit, which must all exist; None if they had numbers in place of names."""
-    missing = [name for name in fitted if name not in there]
+    missing = [name for name in fitted if name not in available]
     if missing and _are_column_numbers(fitted):
         return None
     if missing:
         raise ValueError(
             f"{source}: no column {list_first([*map(repr, missing)], MOST_COLUMNS_LISTED)}, which the fit had; there "
-            f"is {list_first(there, MOST_COLUMNS_LISTED)}; choose with --columns if they have other names"
+            f"is {list_first(available, MOST_COLUMNS_LISTED)}; choose with --columns if they have other names"
         )
     return list(fitted)

@@ -55,7 +55,7 @@ def fit(options):
     names, columns = find_targets(table, options.target), TableColumns(table)
     data = {name: columns[name] for name in sorted(formula_variables(FormulaParts.of(f"{y} {formula}")) - {y})}
     typed = {name: getattr(options, name) for name in ROW_ROLES if getattr(options, name) is not None}
-    rows = {KEYWORD_OF_OPTION.get(name, name): table.numbers(table.select([each])[0]) for name, each in typed.items()}
+    rows = {KEYWORD_OF_OPTION.get(name, name): table.numbers(table.select([c])[0]) for name, c in typed.items()}
     kind = MixedGLM if has_random_effects(f"{y} {formula}") else GLM
     model = kind(formula, options.likelihood, prior_variance=options.prior_variance)
     share = None if options.share is None else tuple(split_names(options.share))
@@ -67,11 +67,11 @@ def fit(options):
 
 def find_targets(table, typed):
     """Return the names of the columns that names and patterns stand for; ValueError for those of none."""
-    found = []
+    targets = []
     for pattern in split_names(typed):
         names = [name for name in table.names if fnmatchcase(name, pattern)] or table.select([pattern])
-        found += [name for name in names if name not in found]
-    return found
+        targets += [name for name in names if name not in targets]
+    return targets
 
 
 def report(table, posterior, effect, seconds):

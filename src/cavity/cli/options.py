@@ -158,7 +158,7 @@ def name_arguments_as_typed(error, options):
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
-THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
+THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or as the work is worth)"
 THREADS_OPTION = Number("--threads", "at least 1, or -1 for all cores", help=THREADS_HELP)
 CHECKPOINT_HELP = "save the state of the fit in this file; the same command resumes from it, with the same final bits"
 INTERVAL_HELP = "seconds from one writing of the checkpoint to the next (default 60)"

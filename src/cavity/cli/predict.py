@@ -73,9 +73,9 @@ def run(options):
     predictor = predictor_of(posterior, options.posterior)
     names, total = predictor.names, 0.0
     with Threads(resolve_n_threads(options.threads)) as threads:
-        rows, known, dropped = open_rows(predictor, options, threads)
+        rows, offset_names, dropped = open_rows(predictor, options, threads)
         with open_output(options) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
-            for values in map_runs(predict_run, (predictor, known), [rows], threads, grain=1):
+            for values in map_runs(predict_run, (predictor, offset_names), [rows], threads, grain=1):
                 write(values)
                 total += float(np.sum(values[:, -1]))
     return report_output(options, names, rows.n_rows, dropped, total)
@@ -146,8 +146,8 @@ def open_output(options):
 
 def predict_run(run, work):
     """Return the predictions of the rows of a run; a task of `map_runs`."""
-    predictor, known = work
-    return predictor.of(*run.arrays, known)
+    predictor, offset_names = work
+    return predictor.of(*run.arrays, offset_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def predictor_of(posterior, source):
     if isinstance(posterior, ClutterPosterior):
         width = np.size(posterior.mean)
         probability = posterior.clutter_probability
-        return Predictor(["p:clutter"], width, lambda x, known: probability(x if width > 1 else x[:, 0])[:, None])
+        return Predictor(["p:clutter"], width, lambda x, names: probability(x if width > 1 else x[:, 0])[:, None])
     raise ValueError(f"{source} holds a {type(posterior).__name__}, which does not predict new rows")
 
 
@@ -185,7 +185,7 @@ def mixture_predictor(posterior):
     names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
 
-    def of(rows, known):
+    def of(rows, offset_names):
         points = rows if posterior.mean.ndim > 1 else rows[:, 0]
         return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
@@ -202,8 +202,8 @@ def latent_predictor(posterior):
     classes = logistic if likelihood is None else bool(likelihood.n_classes)
     further = list_target_columns(posterior, likelihood, classes)
 
-    def of(rows, known):
-        X, offset_arguments = rows[:, :width], dict(zip(known, rows[:, width:].T, strict=True))
+    def of(rows, offset_names):
+        X, offset_arguments = rows[:, :width], dict(zip(offset_names, rows[:, width:].T, strict=True))
         moments = posterior.predict(X, **offset_arguments)
         if classes and likelihood is None:
             return np.column_stack([*moments, posterior.predict_proba(X)])
@@ -211,8 +211,8 @@ def latent_predictor(posterior):
             return np.column_stack([*moments, predict_class_probabilities(likelihood, lambda: moments)])
         return np.column_stack([*moments, posterior.expected(X, **offset_arguments)] if further else moments)
 
-    known = {"roles": posterior.roles, "has_offset": posterior.has_offset}
-    return Predictor(["mean", "variance", *further], width, of, columns=posterior.columns, **known)
+    offset_settings = {"roles": posterior.roles, "has_offset": posterior.has_offset}
+    return Predictor(["mean", "variance", *further], width, of, columns=posterior.columns, **offset_settings)
 
 
 def list_target_columns(posterior, likelihood, classes):
@@ -245,11 +245,11 @@ def known_columns(predictor, options):
 
 def open_rows(predictor, options, threads):
     """Return the checked rows, in blocks of the size of the output, their last columns, and notes on dropped rows."""
-    known = known_columns(predictor, options)
+    offset_columns = known_columns(predictor, options)
     if options.missing == "keep" and not predictor.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
     gaps = predictor.gaps and options.missing != "raise"
-    choice = dict(fitted=predictor.columns, roles=predictor.roles, also=[*known.values()])
+    choice = dict(fitted=predictor.columns, roles=predictor.roles, also=[*offset_columns.values()])
     X, names, _, notes = input_tables.read_columns(options, gaps, predictor.way_out, **choice)
     if len(names) != predictor.width:
         raise ValueError(
@@ -259,7 +259,7 @@ def open_rows(predictor, options, threads):
     size = sources.rows_per_block(max(X.n_features, len(predictor.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
     rows.summary(threads, missing=gaps)
-    return rows, [*known], [note for note in notes if "missing values" in note]
+    return rows, [*offset_columns], [note for note in notes if "missing values" in note]
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def choose_likelihood(table, options, classes=None, binary="probit"):
     return binary if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
 
-def list_categories(table, options, taken, whole):
+def list_categories(table, options, reserved, whole):
     """Return the columns to code as categories: those of --categorical, and features of text with few levels.
 
     `taken` are columns with another role. Unless the table is whole, as the first batch of a stream, features of text
@@ -208,7 +208,7 @@ def list_categories(table, options, taken, whole):
     else:
         features = [table.find(name) for name in split_names(options.features)]
     for name in features:
-        if name not in table.names or name in (*taken, *names) or not table.is_text(name):
+        if name not in table.names or name in (*reserved, *names) or not table.is_text(name):
             continue
         n_levels = table.count_levels(name)
         if 1 < n_levels <= MAX_LEVELS_UNASKED and (whole or options.features is not None):
@@ -264,8 +264,8 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights, trials or event"
         )
     features, notes = table.choose(options.features, "--features", {*others})
-    made = {name: [column for column in table.made_of(name) if column in features] for name in base_levels}
-    base_levels = {name: level for name, level in base_levels.items() if made[name]}
+    indicator_columns = {name: [column for column in table.made_of(name) if column in features] for name in base_levels}
+    base_levels = {name: level for name, level in base_levels.items() if indicator_columns[name]}
     explicit = [] if options.features is None else [name for name in features if name not in table.made]
     table, dropped = data_table.drop_incomplete(table, [target, *features, *names.values()], options)
     y, classes = read_target(table, target, likelihood, classes, names.get("trials"))
@@ -291,7 +291,7 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
         notes=[*notes, *(f"{name} {level} (base level)" for name, level in base_levels.items()), *dropped],
         roles={"y": target}
         | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"}
-        | {LEVELS_ROLE + name: (f"{name}[{base}]", *made[name]) for name, base in base_levels.items()},
+        | {LEVELS_ROLE + name: (f"{name}[{base}]", *indicator_columns[name]) for name, base in base_levels.items()},
         likelihood=likelihood,
         varied=low < high,
     )
@@ -417,8 +417,8 @@ def _read_prior(text):
     )
     try:
         tree = ast.parse(call.strip(), mode="eval").body
-        arguments = [ast.literal_eval(each) for each in tree.args]
-        named = {each.arg: ast.literal_eval(each.value) for each in tree.keywords}
+        arguments = [ast.literal_eval(argument) for argument in tree.args]
+        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in tree.keywords}
         kind = getattr(priors, tree.func.id)
     except (SyntaxError, AttributeError, ValueError):
         raise ValueError(f"--prior must be like 'sd=PC(1, 0.05)', one of {kinds}; got {text!r}") from None

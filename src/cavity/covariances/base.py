@@ -114,8 +114,8 @@ class Covariance(UserDefined):
         Z : array_like, shape (M, D)
             Other rows.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -167,8 +167,8 @@ class Covariance(UserDefined):
         Z : array_like, shape (M, D), optional
             Other rows, as for `cross`; without them the derivatives are those of `gram`.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -217,8 +217,8 @@ class Covariance(UserDefined):
         Z : array_like, shape (M, D), optional
             Other rows, which stay where they are; without them both arguments are the rows X, and both move.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -352,7 +352,7 @@ class Covariance(UserDefined):
         return self._refixed(names, lambda leaf, chosen: {*leaf.fixed} - {*chosen})
 
     def check_columns(self, n_features: int) -> None:
-        """Raise ValueError unless rows of that width are what the covariance wants.
+        """Raise ValueError unless the covariance takes rows of that width.
 
         Parameters
         ----------
@@ -430,8 +430,8 @@ class BuiltIn(Covariance):
         out : ndarray, shape (N, N), optional
             Where to write it: float64 in C order.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -441,7 +441,7 @@ class BuiltIn(Covariance):
         Raises
         ------
         ValueError, TypeError
-            For rows that are not finite or not as wide as the covariance wants them, or another `out`.
+            For rows that are not finite or not of the width that the covariance takes, or another `out`.
         OverflowError
             If a column divided by its lengthscale, or a covariance, leaves the range of float64.
         MemoryError

@@ -108,7 +108,7 @@ class Leaf(BuiltIn):
         return 0
 
     def _check_columns(self, label, n_features):
-        """Raise ValueError unless rows of that width are what the leaf wants."""
+        """Raise ValueError unless the leaf takes rows of that width."""
 
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
@@ -190,7 +190,7 @@ class ColumnLeaf(Leaf):
                 )
 
     def _check_columns(self, label, n_features):
-        """Raise ValueError unless rows of that width are what the leaf wants."""
+        """Raise ValueError unless the leaf takes rows of that width."""
         if self.columns is not None and max(self.columns) >= n_features:
             raise ValueError(f"{label}: columns must be below {n_features}, the width of X, got {max(self.columns)}")
         self._check_widths(label, self._n_columns(n_features))

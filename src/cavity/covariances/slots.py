@@ -98,11 +98,11 @@ def rebuild(covariance, new):
 def label_leaves(covariance):
     """Return (name, leaf) pairs; leaves of one name, if there are several, are numbered from 1."""
     every = list_leaves(covariance)
-    total, seen, pairs = Counter(leaf._label for leaf in every), Counter(), []
+    total, numbers, pairs = Counter(leaf._label for leaf in every), Counter(), []
     for leaf in every:
         label = leaf._label
-        seen[label] += 1
-        pairs.append((label if total[label] == 1 else f"{label}_{seen[label]}", leaf))
+        numbers[label] += 1
+        pairs.append((label if total[label] == 1 else f"{label}_{numbers[label]}", leaf))
     return pairs
 
 

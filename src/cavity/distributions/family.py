@@ -84,8 +84,8 @@ class Distribution(Frozen):
         x = arrays.check_finite_array(x, "x")
         event = self.event_shape
         if x.ndim < len(event) or x.shape[x.ndim - len(event) :] != event:
-            wanted = ", ".join(["...", *map(str, event)])
-            raise ValueError(f"x must have shape ({wanted}), got {x.shape}")
+            shape = ", ".join(["...", *map(str, event)])
+            raise ValueError(f"x must have shape ({shape}), got {x.shape}")
         value = self._log_density(x)
         return value if np.ndim(value) else float(value)
 

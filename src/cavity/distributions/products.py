@@ -46,7 +46,7 @@ def multiply(
         Where to write tau, rho and log scale. They may be the inputs themselves (in place).
     n_threads : int, optional
         Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        CAVITY_NUM_THREADS counts, else 1, as memory is the limit.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def divide(
         Where to write tau, rho and log scale. They may be the inputs themselves (in place).
     n_threads : int, optional
         Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        CAVITY_NUM_THREADS counts, else 1, as memory is the limit.
 
     Returns
     -------

@@ -35,7 +35,7 @@ import numpy as np
 
 from cavity.base.lazy_scipy import linalg, sparse
 from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
-from cavity.linalg.row_pairs import RowPairs
+from cavity.linalg.row_pairs import RowPairs, subtract_products
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
 
@@ -58,14 +58,14 @@ class Pattern:
 
     def __init__(self, X, rows, columns, order=None):
         n = X.shape[1]
-        ones = sparse.csr_array((np.ones(X.nnz), X.indices, X.indptr), X.shape)
-        prior = sparse.csc_array((np.ones(len(rows)), (rows, columns)), (n, n))
-        both = sparse.csc_array(sparse.tril(ones.T @ ones) + prior)
+        self.pairs = RowPairs(X.indptr, X.indices, X.data, n)
+        prior = sparse.csc_array((np.ones(len(rows), np.float32), (rows, columns)), (n, n))
+        both = sparse.csc_array(self.pairs.products + prior)
         both.sort_indices()
         self.n, self.X = n, X
         self.cholesky = SparseCholesky(both.indptr, both.indices, order)
         self.order = self.cholesky.order if order is None else order
-        self.pairs = RowPairs(X.indptr, X.indices, X.data, self.cholesky)
+        self.pairs.place_in(both.indptr, both.indices)
         self.indptr, self.rows, self.columns = both.indptr, both.indices, np.repeat(np.arange(n), np.diff(both.indptr))
         self.places = self.cholesky.positions(self.rows, self.columns)
         self.diagonal = np.flatnonzero(self.rows == self.columns)  # which entries are on it, column by column
@@ -138,13 +138,10 @@ class Kriging:
         """Return the products of C with vectors from those with S, or draws of covariance C from such of S."""
         return a - ((a @ self.constraints.A.T) @ self.root.T) @ self.lost
 
-    def lost_covariance(self, rows, columns):
-        """Return entries (m,) of S - Cov a."""
-        lost = np.zeros(len(rows))
-        for sign, vectors in ((1.0, self.lost), (-1.0, self.regained)):
-            for u in vectors:
-                lost += sign * u[rows] * u[columns]
-        return lost
+    def take_out(self, indptr, rows, entries, threads):
+        """Turn entries (m,) of S into those of Cov a, of the lower triangle by columns."""
+        vectors, signs = np.concatenate([self.lost, self.regained]), [1.0, -1.0]
+        subtract_products(indptr, rows, vectors, np.repeat(signs, len(self.lost)), entries, threads)
 
 
 def _invert_root(matrix):
@@ -218,7 +215,7 @@ class Sparse(RowwiseGeometry):
         return None if self.pattern.cholesky.factor(values, self.threads) else values
 
     def belief(self, h, g, has_variances=True):
-        """The posterior whose sites sum to (h, g), or None if it is not proper; with variances of f unless told not."""
+        """The posterior whose sites sum to (h, g), None if it is not proper; variances of f are optional."""
         pattern, cholesky = self.pattern, self.pattern.cholesky
         factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
@@ -226,12 +223,12 @@ class Sparse(RowwiseGeometry):
         step, log_determinant = cholesky.solve(factor, g, self.threads), cholesky.log_determinant(factor)
         kriging = Kriging.of(self.precision.constraints, partial(cholesky.solve, factor, threads=self.threads))
         cholesky.invert(factor, self.threads)  # in its place
+        inverse = factor[pattern.places]
         if kriging is not None:
             step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
-            factor[pattern.places] -= kriging.lost_covariance(pattern.rows, pattern.columns)
-        inverse = factor[pattern.places]
+            kriging.take_out(pattern.indptr, pattern.rows, inverse, self.threads)
         f_mean = self.base + pattern.pairs.matvec(step)
-        f_variance = pattern.pairs.variances(factor, self.threads) if has_variances else np.ones(0)
+        f_variance = pattern.pairs.variances(inverse, self.threads) if has_variances else np.ones(0)
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
             square = float(step @ pattern.product(self.prior_entries, step))
             trace = float(np.sum(pattern.times * h * inverse))
@@ -289,7 +286,5 @@ class Sparse(RowwiseGeometry):
 
     def sum_rows(self, h, g):
         """X' diag(h) X on the pattern, and X' g."""
-        values, pairs = self._values, self.pattern.pairs
-        values.fill(0.0)
-        pairs.add(h, values, self.threads)
-        return values[self.pattern.places], pairs.transposed(g, self.threads)
+        pairs = self.pattern.pairs
+        return pairs.sum(h, self.threads), pairs.transposed(g, self.threads)

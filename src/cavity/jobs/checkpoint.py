@@ -134,8 +134,8 @@ class Checkpoint:
         with self._guard:
             if not self._changed:
                 return
-            numbered, known = {}, {}
-            stages = [[list(stage), encode(value, numbered, known)] for stage, value in self._stages.items()]
+            numbered, array_names = {}, {}
+            stages = [[list(stage), encode(value, numbered, array_names)] for stage, value in self._stages.items()]
             content = self._about | {"stages": stages}
             try:
                 persistence.write(self.path, FILE_KIND, numbered, content | {"digest": _digest(content, numbered)})
@@ -192,8 +192,8 @@ def raise_on_sigterm():
 
     Where another handler is set, or in another thread than the main one, nothing changes.
     """
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 

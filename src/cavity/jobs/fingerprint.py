@@ -131,8 +131,8 @@ def describe_differences(before, now):
     differences += _compare_settings(before["settings"], now["settings"], ())
     for name in sorted(before["data"].keys() | now["data"].keys()):
         differences += _compare_data(name, before["data"].get(name), now["data"].get(name))
-    left = len(differences) - MAX_NAMED_DIFFERENCES
-    return [*differences[:MAX_NAMED_DIFFERENCES], f"and {left} more"] if left > 0 else differences
+    n_unnamed = len(differences) - MAX_NAMED_DIFFERENCES
+    return [*differences[:MAX_NAMED_DIFFERENCES], f"and {n_unnamed} more"] if n_unnamed > 0 else differences
 
 
 def _compare_settings(before, now, path):

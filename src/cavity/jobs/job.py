@@ -33,7 +33,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 
 class Job:
-    """Receiver of the reports of a fit, or of one stage of it; `Job()` passes them to nobody."""
+    """Receiver of the reports of a fit, or of one stage of it; `Job()` discards them."""
 
     __slots__ = ("_before", "_floor", "_outermost", "_place", "_reported", "_since", "_watch", "name")
 
@@ -62,7 +62,7 @@ class Job:
         return cls(JobState(callback, displays, checkpoint_file) if is_reported else None)
 
     def __reduce__(self):
-        """Copies in files and other processes pass reports to nobody."""
+        """Copies in files and other processes discard reports."""
         return _silent_job, ()
 
     def __enter__(self):
@@ -76,6 +76,11 @@ class Job:
     def stopped(self):
         """Whether the callback stopped the fit: no stage that has not begun shall begin."""
         return self._watch is not None and self._watch.stopped
+
+    @property
+    def is_heard(self):
+        """Whether there are receivers of reports, or a checkpoint."""
+        return self._watch is not None
 
     def stage(self, name):
         """Return the job of a part of the fit."""
@@ -256,8 +261,8 @@ class Run:
     Attributes
     ----------
     n_threads : int
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
     job : Job
         Callback, progress and checkpoint.
     """

@@ -146,8 +146,8 @@ class ProgressBar:
 
 def describe_event(event):
     """Return what is known of an event beside its stage and number, as a list of texts."""
-    known = {name: getattr(event, name) for name in EVENT_FORMATS}
-    return [EVENT_FORMATS[name].format(value) for name, value in known.items() if value is not None]
+    event_values = {name: getattr(event, name) for name in EVENT_FORMATS}
+    return [EVENT_FORMATS[name].format(value) for name, value in event_values.items() if value is not None]
 
 
 def open_progress_writer():

@@ -106,7 +106,7 @@ class Likelihood(Public):
         raise self._undefined("log_p(y, f)")
 
     def check(self, y: Any) -> FloatArray:
-        """Check observations before any work; the default wants finite real numbers.
+        """Check observations before any work; the default requires finite real numbers.
 
         Parameters
         ----------

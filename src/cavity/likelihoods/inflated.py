@@ -121,7 +121,7 @@ class ZeroInflatedPoisson(_ZeroInflated):
 class ZeroInflatedNegativeBinomial(_ZeroInflated):
     """Counts that are zero with some probability, and else those of `NegativeBinomial` with mean mu = exp(f).
 
-    Of few rows the two parameters are hardly told apart, as a small dispersion makes zeros too.
+    Of few rows the two parameters are hardly distinguished, as a small dispersion makes zeros too.
 
     Parameters
     ----------

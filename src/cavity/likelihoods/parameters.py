@@ -1,7 +1,7 @@
 """Parameters that likelihoods declare: what they may be, and how a search sees them.
 
 A likelihood says which of its fields are parameters, `parameters = {name: domain}`. One that is None is open: a fit
-finds it. A search wants numbers without bounds: a `FreeParameters` turns values into logs, logits and the like.
+finds it. A search works on numbers without bounds: a `FreeParameters` turns values into logs, logits and the like.
 """
 
 from collections.abc import Callable, Mapping

@@ -308,7 +308,7 @@ class SparseCholesky:
             arguments = self._nodes, values, s, strips
             _tiles(threads, len(low), low.size, _kernel.inverse_strips, arguments, work)
             arguments = corner, low, strips
-            _tiles(threads, len(corner), low.size, _kernel.inverse_corner, arguments, [each[1:] for each in work])
+            _tiles(threads, len(corner), low.size, _kernel.inverse_corner, arguments, [item[1:] for item in work])
             np.negative(strips, out=low)
 
 
@@ -317,7 +317,7 @@ def _share(threads, tasks, most, kernel, arguments, work):
     counter = np.array([tasks.start], np.int64)
     while counter[0] < tasks.stop:
         several = work[: tasks.stop - int(counter[0])]
-        threads.run(kernel, [(*arguments, tasks.stop, most, *each, counter) for each in several])
+        threads.run(kernel, [(*arguments, tasks.stop, most, *group, counter) for group in several], shared=True)
 
 
 def _tiles(threads, rows, products, kernel, arguments, work):

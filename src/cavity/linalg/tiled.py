@@ -22,18 +22,19 @@ ONE_THREAD = Threads(1)
 ENTRIES_PER_TASK = 1 << 20  # of the square around a triangle in a task of `by_rows`
 MOST_FLOPS = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
 FEW_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
+MANY_FLOPS = 5e7  # the same where threads are not asked for: some milliseconds
 
 
 def _round(threads, function, *arguments, flops=np.inf, size=2):
     """Let the threads share the tasks of a function of the kernel; return the `size` numbers that these leave."""
     state = np.zeros(size, np.longlong)
-    workers = 1 if flops < FEW_FLOPS else threads.count
-    threads.run(_work, [(function, arguments, state)] * workers)
+    workers = 1 if flops < (MANY_FLOPS if threads.is_adaptive else FEW_FLOPS) else threads.count
+    threads.run(_work, [(function, arguments, state)] * workers, shared=True)
     return state
 
 
 def _work(function, arguments, state):
-    """Call a function of the kernel again and again, until there are no more tasks or somebody is interrupted."""
+    """Call a function of the kernel again and again, until there are no more tasks or one call is interrupted."""
     try:
         while not state[1]:
             function(*arguments, state, MOST_FLOPS)
@@ -138,7 +139,7 @@ def _steps(runs, tiles, later):
         for run in range(later * tile, runs)
         for moved in range(run, runs)
     ]
-    return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
+    return np.array([task[1:] for task in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
 def orthonormalize(rows, threads):

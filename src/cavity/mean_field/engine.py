@@ -260,8 +260,8 @@ class _Ascent:
     def end(self, status):
         """Return the climb as a `MeanFieldFit`."""
         names = "state", "image", "elbo", "n_iter", "contraction"
-        seen = {name: getattr(self, name) for name in names}
-        return MeanFieldFit(status=status, trace=self.trace(), predicted_gap=self.predicted_gap(), **seen)
+        checkpoint_values = {name: getattr(self, name) for name in names}
+        return MeanFieldFit(status=status, trace=self.trace(), predicted_gap=self.predicted_gap(), **checkpoint_values)
 
     def trace(self):
         return {

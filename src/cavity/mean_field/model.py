@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FACTORS_SETTING = Setting(
     f"an object of names out of {', '.join(families.FAMILIES_BY_NAME)}",
-    lambda given: isinstance(given, dict) and all(family in [*families.FAMILIES_BY_NAME] for family in given.values()),
+    lambda names: isinstance(names, dict) and all(f in [*families.FAMILIES_BY_NAME] for f in names.values()),
 )
 
 
@@ -35,15 +35,15 @@ def _declare_arrays(settings):
 
 def _split_factors(factors):
     """Return what files have of factors: their families, and their arrays."""
-    saved = {"families_of": {name: type(factor).__name__ for name, factor in factors.items()}}
+    saved = {"names": {name: type(factor).__name__ for name, factor in factors.items()}}
     for name, factor in factors.items():
         saved |= families.to_arrays(f"factor_{name}", factor)
     return saved
 
 
-def _join_factors(families_of, **stored):
+def _join_factors(names, **stored):
     """Return the factors of which a file has that."""
-    return {name: families.from_arrays(f"factor_{name}", family, stored) for name, family in families_of.items()}
+    return {name: families.from_arrays(f"factor_{name}", family, stored) for name, family in names.items()}
 
 
 class Model(Public):
@@ -404,7 +404,7 @@ class MeanFieldPosterior(VariationalPosterior):
     record: ClassVar[Any] = Record(
         _declare_arrays,
         {"factors": FACTORS_SETTING},
-        places={"factors": "factors.families_of", "factor_": "factors.factor_"},
+        places={"factors": "factors.names", "factor_": "factors.factor_"},
         forms={"factors": (_split_factors, _join_factors)},
     )
 

@@ -44,10 +44,10 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     ------
     TypeError, ValueError
         If these are no posteriors, have nothing to compare, are of different numbers of rows, or of different
-        observations, like y and log(y), whose densities cannot be compared. Observations are told apart by digests that
-        posteriors keep, in single precision (numbers above 3e38 or below 1e-45 in size are not told apart), and rows of
-        weight 0 count; labels by their values, and -1 and 1, 0 and 1, and truth values count as
-        the same. Posteriors without a digest, as those in files of earlier versions, are taken to be of the same ones.
+        observations, like y and log(y), whose densities cannot be compared. Observations are compared by digests that
+        posteriors keep, in single precision (numbers above 3e38 or below 1e-45 in size are not distinguished), and rows
+        of weight 0 count; labels by their values, and -1 and 1, 0 and 1, and truth values count as the same.
+        Posteriors without a digest, as those in files of earlier versions, are taken to be of the same observations.
 
     Warns
     -----

@@ -11,6 +11,7 @@ from cavity.base.records import ANY_TEXT, FINITE_REAL, REAL_LISTS, Made, Setting
 from cavity.base.results import format_table
 from cavity.base.summary import tabulate_estimates
 
+NO_ERRORS_NOTE = "no standard errors of fits of many responses"
 SCALES_OF_TERMS = {"corr": "Fisher z", "rho": "Fisher z", "alpha": "Fisher z", "phi": "logit", "lam": "logit"}
 
 

@@ -51,10 +51,10 @@ def predict_band(posterior, points, level):
 
 def compute_band(likelihood, mean, variance, level):
     """Return the expected target and the ends of its band, from moments of f; not a number where these are none."""
-    here = ~np.isnan(mean)
-    if not here.all():
+    has_mean = ~np.isnan(mean)
+    if not has_mean.all():
         band = np.full((3, len(mean)), np.nan)
-        band[:, here] = compute_band(likelihood, mean[here], variance[here], level)
+        band[:, has_mean] = compute_band(likelihood, mean[has_mean], variance[has_mean], level)
         return tuple(band)
     reach = -ndtri(0.5 - 0.5 * level) * np.sqrt(variance)
     expected = likelihood.expected

@@ -243,9 +243,9 @@ def sample_along(posterior, X, mean, spread, names):
 
 def _choose_grid(sample, counts, mean, sd):
     """Return points across the data, or the components, and a little beyond; closer where components are narrow."""
-    seen = counts >= OCCUPIED_ROWS
+    occupied = counts >= OCCUPIED_ROWS
     if sample is None:
-        sample = np.concatenate([mean[seen] - 3 * sd[seen], mean[seen] + 3 * sd[seen]])
+        sample = np.concatenate([mean[occupied] - 3 * sd[occupied], mean[occupied] + 3 * sd[occupied]])
     margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
     ends = sample.min() - margin, sample.max() + margin
     centers = np.argsort(-counts)[:MAX_PEAKS]

@@ -189,16 +189,16 @@ class EffectDisplay(display.Display):
 
     def _points(self, axes):
         x, y, classes = self.x, self.y, self.labels.classes
-        seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
+        class_index = y.astype(int) if classes else np.zeros(len(y), dtype=int)
         colors = display.choose_class_colors(len(classes)) if classes else ["black"]
         look = dict(ms=4.0 if len(y) < MIN_ROWS_SMALL_DOTS else 2.0, mew=0, alpha=0.6)
         if len(y) > MIN_ROWS_BEHIND:  # so many rows are drawn below the curve and its bands
             step = -(-len(y) // MAX_ROWS_DRAWN)
-            x, y, seen = x[::step], y[::step], seen[::step]
+            x, y, class_index = x[::step], y[::step], class_index[::step]
             look |= dict(alpha=max(0.15, MIN_ROWS_BEHIND / len(y) / 2), zorder=0.9, rasterized=True)
         for k, color in enumerate(colors):
             label = f"{self.labels.target} = {classes[k]}" if classes else "data"
-            axes.plot(x[seen == k], y[seen == k], "o", color=color, label=label, **look)
+            axes.plot(x[class_index == k], y[class_index == k], "o", color=color, label=label, **look)
         if self.surprising is not None and self.surprising.any():
             label = f"outside the {100 * self.level:.3g} % that the others predict"
             look = dict(ms=9, mew=1.1, mfc="none", mec=display.CLUTTER_COLOR, label=label)

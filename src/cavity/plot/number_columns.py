@@ -87,10 +87,10 @@ class NumberColumns:
         """The values of a column that structured terms take: none outside their range, the nearest state of a walk."""
         for built in _structured_terms(self.posterior):
             if name in split_columns(built)[0] and not getattr(built, "extrapolate", False):
-                known = np.unique(self.rows[:, self.columns.index(name)])
-                outside = (values < known[0]) | (values > known[-1])
+                states = np.unique(self.rows[:, self.columns.index(name)])
+                outside = (values < states[0]) | (values > states[-1])
                 if not built.has_knots:
-                    values = known[np.searchsorted(0.5 * (known[1:] + known[:-1]), values)]
+                    values = states[np.searchsorted(0.5 * (states[1:] + states[:-1]), values)]
                 values = np.where(outside, np.nan, values)
         return values
 

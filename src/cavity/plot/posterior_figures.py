@@ -259,8 +259,8 @@ def _process(posterior, X, y, options):
         options.pop("kind", None)
         makers = [partial(MapDisplay.from_posterior, posterior, None, X, y, kind=kind) for kind in kinds]
         return makers, len(kinds), (1.15 * PANEL_WIDTH * len(kinds), 1.05 * PANEL_HEIGHT)
-    rows, seen = display.open_rows(posterior, X, y)
-    unknown = seen is None or (posterior.has_offset and "offset" not in options)
+    rows, targets = display.open_rows(posterior, X, y)
+    unknown = targets is None or (posterior.has_offset and "offset" not in options)
     predictions = [] if unknown else [_predictions(posterior, X, y)]
     order = order_columns_by_change(posterior, rows)[: MAX_PANELS - len(predictions)]
     makers = [_effect(posterior, int(d), X, y) for d in order] + predictions

@@ -112,8 +112,8 @@ class VolcanoDisplay(Display):
     def _draw(self, axes):
         height = -np.log10(np.maximum(self.rate, MIN_RATE_DRAWN))
         called = self.s_value <= self.max_s_value
-        words = f"s-value up to {self.max_s_value:g}", "others"
-        for some, color, name in ((~called, SIGNAL_COLOR, words[1]), (called, CLUTTER_COLOR, words[0])):
+        labels = f"s-value up to {self.max_s_value:g}", "others"
+        for some, color, name in ((~called, SIGNAL_COLOR, labels[1]), (called, CLUTTER_COLOR, labels[0])):
             some = some & np.isfinite(self.mean)
             look = dict(ms=4, alpha=0.6, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")
             axes.plot(self.mean[some], height[some], "o", **look)

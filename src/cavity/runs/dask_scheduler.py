@@ -182,6 +182,6 @@ class Scheduler:
                     compute(graph, [(len, key)])
                 except Exception as error_there:
                     low, high = part.chunks.span(number)
-                    words = f"{part.name}: chunk {number} (rows {low} to {high}) cannot be computed"
-                    return RuntimeError(f"{words}: {type(error_there).__name__}: {error_there}")
+                    message = f"{part.name}: chunk {number} (rows {low} to {high}) cannot be computed"
+                    return RuntimeError(f"{message}: {type(error_there).__name__}: {error_there}")
         return None

@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import chain, islice, pairwise
-from threading import RLock, get_ident
+from pathlib import Path
+from threading import RLock, current_thread, get_ident, main_thread
+from time import perf_counter
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import AFTER_LOADING
@@ -23,31 +25,77 @@ TASKS_AHEAD_PER_THREAD = (
     3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
 )
 
+MIN_SHARED_SECONDS = 2e-3  # of calls that threads share by default: handing tasks over costs some 50 microseconds
+_FIRST_PROCESS = os.getpid()
+
 _inside = ContextVar("cavity_inside_a_task", default=False)
 _limited = ContextVar("cavity_single_blas", default=False)
 
 
+class DefaultCount(int):
+    """A number of threads that nothing but the machine has set: they get what work is worth it."""
+
+
 def resolve_n_threads(n_threads):
-    """Return how many threads n_threads stands for: itself, all cores for -1, the environment's or 1 for None.
+    """Return how many threads n_threads stands for: itself, all cores for -1, and for None what the environment says.
+
+    That is CAVITY_NUM_THREADS if it is set. Else it is a `DefaultCount`: as many cores as the process may use, by its
+    affinity, the quota of its control group and OMP_NUM_THREADS; one where other workers are at work beside this one,
+    that is in forked or started processes (of multiprocessing, joblib, dask) and on threads other than the main one.
 
     Raises
     ------
     ValueError, TypeError
         For anything else, naming n_threads or the environment variable.
     """
+    if isinstance(n_threads, DefaultCount):
+        return n_threads
     name = "n_threads"
     if n_threads is None:
-        name, n_threads = f"the environment variable {THREADS_VARIABLE}", os.environ.get(THREADS_VARIABLE) or 1
-        if isinstance(n_threads, str):
-            try:
-                n_threads = int(n_threads)
-            except ValueError:
-                raise ValueError(f"{name} must be an integer, at least 1 or -1, got {n_threads!r}") from None
+        name, n_threads = f"the environment variable {THREADS_VARIABLE}", os.environ.get(THREADS_VARIABLE)
+        if not n_threads:
+            return DefaultCount(1 if _is_worker() else count_usable_cores())
+        try:
+            n_threads = int(n_threads)
+        except ValueError:
+            raise ValueError(f"{name} must be an integer, at least 1 or -1, got {n_threads!r}") from None
     if isinstance(n_threads, numbers.Integral) and n_threads == -1:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return _count_cores()
     if isinstance(n_threads, numbers.Integral) and n_threads < 1:
         raise arrays.error_of(name, f"must be at least 1, or -1 for all cores, got {n_threads}")
     return arrays.check_integer(n_threads, name, low=1)
+
+
+def _count_cores():
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def count_usable_cores():
+    """Return the number of cores by affinity, quota of the control group and OMP_NUM_THREADS, whichever is least."""
+    count = min(_count_cores(), _read_quota())
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(count, int(wanted)) if wanted.isdecimal() else count)
+
+
+@cache
+def _read_quota():
+    """Return the cores that the control group of the process may use, rounded up; infinity without a quota."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            folder = Path("/sys/fs/cgroup/cpu")
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        except OSError:
+            return math.inf
+    return math.ceil(int(quota) / int(period)) if quota.strip().isdecimal() else math.inf
+
+
+def _is_worker():
+    """Whether the process was started or forked by another one of Python, or the thread is not the main one."""
+    processes = sys.modules.get("multiprocessing.process")
+    is_child = processes is not None and processes.current_process().name != "MainProcess"
+    return is_child or os.getpid() != _FIRST_PROCESS or current_thread() is not main_thread()
 
 
 def _task(function, arguments):
@@ -78,7 +126,7 @@ def call_with_fallback(call, instead):
     try:
         return call()
     except RuntimeError as error:
-        if not any(words in str(error) for words in ("after shutdown", "interpreter shutdown")):
+        if not any(phrase in str(error) for phrase in ("after shutdown", "interpreter shutdown")):
             raise
     return instead()
 
@@ -112,14 +160,24 @@ class Threads:
     what is left runs inline too. Tasks see the context variables of the caller, numpy's error state among them. When
     the context is left, or an error or Ctrl-C ends a call, tasks that have not begun are dropped and those that have
     are waited for: none still writes after the call.
+
+    With a `DefaultCount` a call runs inline where the last one of the same function took less than MIN_SHARED_SECONDS;
+    the first one begins inline.
     """
 
     def __init__(self, n_threads, job=None):
         self.count = n_threads
         self.job = job  # the `Job` that hears how far a pass is
         self._process = os.getpid()
-        self._pool = call_with_fallback(partial(_open_pool, n_threads - 1), lambda: None) if n_threads > 1 else None
+        self.is_adaptive = n_threads > 1 and isinstance(n_threads, DefaultCount)
+        self._seconds = {}  # of the last call of each function, if it is adaptive
+        self._opened = n_threads < 2 or not self.is_adaptive
+        self._pool = self._open() if n_threads > 1 and not self.is_adaptive else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
+
+    def _open(self):
+        """Return a pool, None where Python begins no more threads."""
+        return call_with_fallback(partial(_open_pool, self.count - 1), lambda: None)
 
     def __enter__(self):
         return self
@@ -130,31 +188,66 @@ class Threads:
         if self._pool is not None and self._process == os.getpid():
             self._pool.shutdown(cancel_futures=True)
 
-    def run(self, function, arguments):
-        """Return [function(*a) for a in arguments]; the first error in that order is raised."""
+    def estimate_seconds(self, key):
+        """Return how long the last call of a function took on one thread; infinity if that does not matter, or nan."""
+        return self._seconds.get(key, math.nan) if self.is_adaptive else math.inf
+
+    def run(self, function, arguments, *, shared=False):
+        """Return [function(*a) for a in arguments]; the first error in that order is raised.
+
+        Calls that are `shared` take what there is to do from one queue: one alone would do all of it.
+        """
         arguments = list(arguments)
         if len(arguments) < 2:
             return [function(*each) for each in arguments]
-        return list(self.imap(function, arguments, ahead=math.inf))
+        return list((self._submit if shared else self.imap)(function, arguments, ahead=math.inf))
 
-    def imap(self, function, arguments, *, ahead=TASKS_AHEAD_PER_THREAD, grain=1):
+    def imap(self, function, arguments, *, ahead=TASKS_AHEAD_PER_THREAD, grain=1, key=None):
         """Yield function(*a) for a in arguments, in that order; the first error in that order is raised.
 
         At most `ahead` tasks per thread are under way or wait to be fetched, so memory does not grow with their number.
-        A task is `grain` calls: handing one to a thread costs some 50 microseconds.
+        A task is `grain` calls: handing one to a thread costs some 50 microseconds. Calls with one `key` take about the
+        same time; it is the code of the function by default.
         """
-        if self._pool is None or self._process != os.getpid() or _inside.get():  # a forked child has no threads
+        if self.count < 2 or self._process != os.getpid() or _inside.get():  # a forked child has no threads
+            yield from (function(*each) for each in arguments)
+            return
+        if not self.is_adaptive:
+            yield from self._submit(function, arguments, ahead=ahead, grain=grain)
+            return
+        key = getattr(function, "__code__", function) if key is None else key
+        last, spent, arguments = self._seconds.get(key), 0.0, iter(arguments)
+        if last is None or last < MIN_SHARED_SECONDS:
+            for each in arguments:
+                begun = perf_counter()
+                result = function(*each)
+                spent += perf_counter() - begun
+                yield result
+                if spent > MIN_SHARED_SECONDS:
+                    break
+            else:
+                self._seconds[key] = spent
+                return
+        begun = perf_counter()
+        yield from self._submit(function, arguments, ahead=ahead, grain=grain)
+        self._seconds[key] = spent + self.count * (perf_counter() - begun)
+
+    def _submit(self, function, arguments, *, ahead, grain=1):
+        """Yield function(*a) for a in arguments, from the threads of the pool."""
+        if not self._opened:
+            self._opened, self._pool = True, self._open()
+        if self._pool is None or self._process != os.getpid() or _inside.get():
             yield from (function(*each) for each in arguments)
             return
         if grain > 1:
             rest = iter(arguments)
             tasks = ((function, several) for several in iter(lambda: list(islice(rest, grain)), []))
-            yield from chain.from_iterable(self.imap(_run, tasks, ahead=ahead))
+            yield from chain.from_iterable(self._submit(_run, tasks, ahead=ahead))
             return
         pending = deque()
         try:
-            for each in arguments:
-                call = partial(copy_context().run, _task, function, each)
+            for call_arguments in arguments:
+                call = partial(copy_context().run, _task, function, call_arguments)
                 pending.append((call_with_fallback(partial(self._pool.submit, call), partial(_here, call)), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
@@ -195,9 +288,11 @@ def _looked_up(_):
     from threadpoolctl import ThreadpoolController
 
     controllers = ThreadpoolController().select(user_api="blas").lib_controllers
-    controllers = [_controllers.setdefault(each.filepath, each) for each in controllers]
-    own = [each for each in controllers if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
-    return [each for each in controllers if each not in own], own
+    controllers = [_controllers.setdefault(library.filepath, library) for library in controllers]
+    own = [
+        library for library in controllers if (library.internal_api, library.threading_layer) == ("openblas", "openmp")
+    ]
+    return [library for library in controllers if library not in own], own
 
 
 def _set(numbers, hold=False):
@@ -213,9 +308,9 @@ def _set(numbers, hold=False):
             free(force=True)
 
 
-def _unknown(libraries, known):
-    """Return the libraries that are not among those known, with their numbers of threads."""
-    return [(each, each.get_num_threads()) for each in libraries if each not in [one for one, _ in known]]
+def _unknown(libraries, those):
+    """Return the libraries that are not among `those`, with their numbers of threads."""
+    return [(library, library.get_num_threads()) for library in libraries if library not in [one for one, _ in those]]
 
 
 class _Limit:
@@ -245,7 +340,7 @@ class _Limit:
         """Limit what is not limited yet, for the process and for this thread."""
         shared, own = _libraries()
         self._before += (new := _unknown(shared, self._before))
-        _set([(each, 1) for each, _ in new], hold=True)
+        _set([(library, 1) for library, _ in new], hold=True)
         for thread, mine in self._holders.values():
             if thread == get_ident():
                 mine += _unknown(own, mine)
@@ -277,7 +372,7 @@ class _Limit:
 
 def _limit_this_thread():
     """One BLAS thread where each thread has a number of its own."""
-    _set([(each, 1) for each in _libraries()[1]])
+    _set([(library, 1) for library in _libraries()[1]])
 
 
 _limit = _Limit()

@@ -26,7 +26,7 @@ class BlockRun:
         """Yield (start, arrays) of each block."""
         for start in range(self.start, self.stop, self.block_rows):
             low = start - self.start
-            yield start, [None if each is None else each[low : low + self.block_rows] for each in self.arrays]
+            yield start, [None if array is None else array[low : low + self.block_rows] for array in self.arrays]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def call_on_run(task, broadcast, start, stop, block_rows, arrays):
 def _apart(result, arrays):
     """Copy what shares memory with the arrays of a run, which are about to be used for another one."""
     if isinstance(result, tuple):
-        return tuple(_apart(each, arrays) for each in result)
+        return tuple(_apart(part, arrays) for part in result)
     if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays if a is not None):
         return result.copy()
     return result

@@ -12,16 +12,18 @@ import threading
 from contextlib import closing
 from contextvars import copy_context
 from functools import partial
+from math import isnan
 from queue import SimpleQueue
 
 import numpy as np
 
 from cavity.runs import remote
-from cavity.runs.executors import call_with_fallback
+from cavity.runs.executors import MIN_SHARED_SECONDS, call_with_fallback
 from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
+MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if they are asked to
 MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
 
@@ -50,7 +52,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
 
     For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `BlockTask`. A pass
-    that is a `stage` of its own is told by that name while it goes on.
+    that is a `stage` of its own reports under that name.
     """
     layout = next(source for source in sources if source is not None)
     if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
@@ -59,8 +61,10 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
         return merge_runs(results, add)
 
 
-def split_blocks(block_count, n_threads, most):
+def split_blocks(block_count, n_threads, most, gradual=False):
     """Return the (first, last) blocks of runs: 2^k of them, at most `most`, from a multiple of 2^k on.
+
+    Where it is not known how long they take they begin with one block, and are `gradual`: at most as many as before.
 
     For several threads they get shorter towards the end, at most the share of a thread in what is left, so that all are
     done at about the same time.
@@ -68,6 +72,8 @@ def split_blocks(block_count, n_threads, most):
     spans, first = [], 0
     while first < block_count:
         share = most if n_threads == 1 else (block_count - first) // n_threads
+        if gradual:
+            share = min(share, max(1, first & -first))
         size = 1 << (max(1, min(most, share)).bit_length() - 1)
         spans.append((first, min(first + size, block_count)))
         first += size
@@ -113,9 +119,15 @@ def _results(task, broadcast, sources, threads, grain):
     most = MAX_RUN_BLOCKS if grain is None else grain
     for some, limit in ((converted, MAX_CONVERTED_BYTES), (read, MAX_READ_BYTES)):
         most = min(most, limit // max(1, layout.block_rows * _row_bytes(some)))
+    function = getattr(task, "function", task)
+    key = "pass", getattr(function, "__code__", function)
+    seconds = threads.estimate_seconds(key)
+    if isnan(seconds) and layout.n_rows * _row_bytes(sources) < MIN_SHARED_BYTES:
+        seconds = 0.0
+    count = 1 if seconds < MIN_SHARED_SECONDS else threads.count
     runs = [
         (first * layout.block_rows, min(last * layout.block_rows, layout.n_rows))
-        for first, last in split_blocks(layout.block_count, threads.count, most)
+        for first, last in split_blocks(layout.block_count, count, most, gradual=isnan(seconds))
     ]
     local = threading.local()
 
@@ -134,10 +146,10 @@ def _results(task, broadcast, sources, threads, grain):
         if len(runs) == 1:  # not on a thread of the pool: its task may let threads share what it does
             yield work(*runs[0], None)
             return
-        yield from threads.imap(work, ((*run, None) for run in runs))
+        yield from threads.imap(work, ((*run, None) for run in runs), key=key)
         return
     with ReadAhead(read, runs, threads) as reader:
-        yield from threads.imap(work, reader)
+        yield from threads.imap(work, reader, key=key)
 
 
 def _row_bytes(sources):
@@ -173,7 +185,7 @@ class ReadSlot:
     """Memory for a run of those sources that are read ahead, and the error if they could not be read."""
 
     def __init__(self, sources, rows, slots):
-        self._memory = [None if each is None else np.empty((rows, *each.shape[1:])) for each in sources]
+        self._memory = [None if source is None else np.empty((rows, *source.shape[1:])) for source in sources]
         self._slots = slots  # those that are free
         self.error = None
 
@@ -190,7 +202,7 @@ class ReadSlot:
         """Return views of the rows that were read, None where the source is None; raise the error if there is one."""
         if self.error is not None:
             raise self.error
-        return [None if each is None else each[:rows] for each in self._memory]
+        return [None if array is None else array[:rows] for array in self._memory]
 
     def free(self):
         """Give the memory back to be filled again."""
@@ -240,10 +252,12 @@ class ReadAhead:
         if self._process == os.getpid():
             self._stopped = True
             self._free.put(None)
-            here = self._thread is threading.current_thread()  # which may collect what others have left
-            if not here and self._thread.is_alive():  # not if Ctrl-C came before it began: it will see that it is over
+            is_reader = self._thread is threading.current_thread()  # which may collect what others have left
+            if (
+                not is_reader and self._thread.is_alive()
+            ):  # not if Ctrl-C came before it began: it will see that it is over
                 self._thread.join()
-            while not self._free.empty():  # slots and their queue refer to each other: nobody else would let them go
+            while not self._free.empty():  # slots and their queue refer to each other, so that only this frees them
                 self._free.get()
 
     def _read(self):

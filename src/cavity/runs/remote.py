@@ -33,18 +33,18 @@ class TaskInputs:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What comes of a run: its first block and their number, and what was found, or the error that was met."""
+    """The outcome of a run: its first block and the number of blocks, and the result, or the error that was raised."""
 
     first: int
     blocks: int
-    found: object
+    result: object
     seconds: float
     builds: frozenset
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldValue:
-    """What a task leaves behind for those of later passes over its run, and what it says of itself."""
+    """A value that a task holds for the tasks of later passes over its run, and the outcome of the task."""
 
     value: object
     done: Done | None = None
@@ -54,8 +54,8 @@ class HeldValue:
         return self
 
 
-def told(held):
-    """A task of dask: what another one, which stays where it is, says of itself."""
+def get_outcome(held):
+    """A task of dask: the outcome of another one, whose held value stays where it is."""
     return held.done
 
 
@@ -76,15 +76,15 @@ class RunTask:
         try:
             with single_blas(), np.errstate(**inputs.errors):
                 arrays = [None if cut is None else cut(some) for cut, some in zip(self.cuts, chunks, strict=True)]
-                task = inputs.task if held is None else partial(_called, inputs.task, [each.value for each in held])
+                task = inputs.task if held is None else partial(_called, inputs.task, [handle.value for handle in held])
                 result = call_on_run(task, inputs.broadcast, self.start, self.stop, inputs.block_rows, arrays)
-                result, left = result if held is not None else (result, None)
+                result, held_result = result if held is not None else (result, None)
         except Exception as error:
-            result, left = error, None
+            result, held_result = error, None
         done = Done(
             self.start // inputs.block_rows, blocks, result, perf_counter() - begin, frozenset([describe_build()])
         )
-        return done if held is None else HeldValue(left, done)
+        return done if held is None else HeldValue(held_result, done)
 
 
 def _called(task, held, run, broadcast):
@@ -106,7 +106,7 @@ class Several:
         done = []
         for work in self.works:
             done.append(work(inputs, chunks))
-            if isinstance(done[-1].found, Exception):
+            if isinstance(done[-1].result, Exception):
                 return done[-1:]
         return done if self.add is False else merged(self.add, done)
 
@@ -115,8 +115,8 @@ def merged(add, *several):
     """A task of dask: what was done in runs that follow each other, merged as far as it is nodes of the tree."""
     stack = []
     with single_blas():
-        for done in (each for some in several for each in some):
-            if isinstance(done.found, Exception):
+        for done in (run_result for some in several for run_result in some):
+            if isinstance(done.result, Exception):
                 return [done]
             stack.append(done)
             while len(stack) > 1 and stack[-2].blocks == stack[-1].blocks and not stack[-2].first & stack[-1].blocks:
@@ -126,7 +126,7 @@ def merged(add, *several):
 
 def _both(left, right, add):
     """Return what was done in two runs together."""
-    total = merge_runs([(left.blocks, left.found), (right.blocks, right.found)], add)
+    total = merge_runs([(left.blocks, left.result), (right.blocks, right.result)], add)
     return Done(left.first, 2 * left.blocks, total, left.seconds + right.seconds, left.builds | right.builds)
 
 
@@ -151,19 +151,19 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     most = 1 if grain == 1 else _most(layout, row_bytes, paces.get(pace), scheduler.threads)
     spans, token = _spans(chunks, layout, most), uuid.uuid4().hex
     graph, inputs = scheduler.sent(TaskInputs(task, broadcast, layout.block_rows, np.geterr()), len(spans), token)
-    for each in chunks:
-        graph |= each.graph
+    for chunk in chunks:
+        graph |= chunk.graph
     nothing = [(None, None)] * len(spans)
     pieces = [nothing if part is None else part.moved(graph, spans, scheduler) for part in parts]
     keys, spans = _tasks(graph, inputs, spans, pieces, most * layout.block_rows, add if merging else False)
     while merging and len(keys) > MAX_FETCHED_PARTS:
         keys, spans = _merging(graph, keys, spans, add)
     seconds, builds = 0.0, set()
-    for done in (each for some in scheduler.values(graph, keys, spans, parts) for each in some):
-        if isinstance(done.found, Exception):
-            raise done.found
+    for done in (run_result for some in scheduler.values(graph, keys, spans, parts) for run_result in some):
+        if isinstance(done.result, Exception):
+            raise done.result
         seconds, builds = seconds + done.seconds, builds | done.builds
-        yield done.blocks, done.found
+        yield done.blocks, done.result
     paces[pace] = seconds / layout.block_count
     _compare(builds, chunks[0].builds)
 
@@ -213,7 +213,7 @@ def _spans(chunks, layout, most):
         start, stop = first * size, min((first + count) * size, n)
         if start >= n:
             continue
-        if count == 1 or not any(each.divides(start, stop, 2 * size) for each in chunks):
+        if count == 1 or not any(chunk.divides(start, stop, 2 * size) for chunk in chunks):
             spans.append((start, stop))
         else:
             waiting += [(first + count // 2, count // 2), (first, count // 2)]
@@ -232,14 +232,14 @@ def _merging(graph, keys, spans, add):
     return [(name, number) for number in range(len(groups))], [(some[0][0], some[-1][1]) for _, some in groups]
 
 
-def _compare(builds, known):
+def _compare(builds, earlier):
     """Warn, once for a collection, where processes that give other last bits have worked on it."""
     new = builds | {describe_build()}
-    if not new <= known:
-        known |= new
-        if len(known) > 1:
+    if not new <= earlier:
+        earlier |= new
+        if len(earlier) > 1:
             warn(
-                f"the processes that work on the data differ ({'; '.join(sorted(known))}): the result may differ in "
+                f"the processes that work on the data differ ({'; '.join(sorted(earlier))}): the result may differ in "
                 "rounding from that of one process",
                 NumericalWarning,
             )
@@ -263,15 +263,15 @@ class RemoteRuns:
 
     def fetch(self, handles):
         """Return the values of handles, in order."""
-        return [each.value for each in Scheduler().gathered(handles)]
+        return [handle.value for handle in Scheduler().gathered(handles)]
 
     def each(self, task, broadcast, *handles, rows=True):
-        """Call task(run, broadcast, *values), which returns what it found and what it leaves behind, for every run.
+        """Call task(run, broadcast, *values) for every run: it returns a result and the values to hold for the run.
 
         Returns
         -------
-        found, handles : list
-            Of what was found, in order, and of what was left behind. Without `rows`, runs have no arrays.
+        results, handles : list
+            The results in order, and the handles of the held values. Without `rows`, runs have no arrays.
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
         scheduler.goes_on(self.part.chunks)
@@ -282,20 +282,20 @@ class RemoteRuns:
         pieces = self.part.moved(graph, self.spans, scheduler) if rows else [(None, None)] * len(self.spans)
         for number, (span, (needed, cut)) in enumerate(zip(self.spans, pieces, strict=True)):
             held = [
-                scheduler.named(graph, each[number], f"cavity-held-{token}-{i}-{number}")
-                for i, each in enumerate(handles)
+                scheduler.named(graph, handle_list[number], f"cavity-held-{token}-{i}-{number}")
+                for i, handle_list in enumerate(handles)
             ]
             graph[keys[number]] = RunTask(*span, (cut,)), inputs, [needed], held
-        whole, said = self._finished(scheduler, graph, keys)
-        _compare(set().union(*(done.builds for done in said)), self.part.chunks.builds)
-        return [done.found for done in said], whole
+        whole, outcomes = self._finished(scheduler, graph, keys)
+        _compare(set().union(*(done.builds for done in outcomes)), self.part.chunks.builds)
+        return [done.result for done in outcomes], whole
 
     def in_turn(self, task, state, inputs):
         """Call task(run, state, *inputs of the run) for one run after the other; each gives the next one its state.
 
         Returns
         -------
-        found : list
+        list
             What the task returned beside the states.
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
@@ -307,14 +307,14 @@ class RemoteRuns:
             graph[input_key] = TaskInputs(task, values, self.layout.block_rows, np.geterr())
             keys.append((f"cavity-turn-{token}", number))
             graph[keys[-1]] = RunTask(*span, (cut,)), input_key, [needed], keys[-2:-1]
-        return [done.found for done in self._finished(scheduler, graph, keys[1:])[1]]
+        return [done.result for done in self._finished(scheduler, graph, keys[1:])[1]]
 
     def _finished(self, scheduler, graph, keys):
-        """Return handles of what the runs at the keys leave behind, and what these say of themselves."""
-        tellers = [(f"cavity-told-{name}", number) for name, number in keys]
-        graph |= {teller: (told, key) for teller, key in zip(tellers, keys, strict=True)}
-        whole, said = scheduler.both(graph, keys, tellers, self.spans, [self.part])
-        for done in said:
-            if isinstance(done.found, Exception):
-                raise done.found
-        return whole, said
+        """Return handles of the values that the runs at the keys hold, and the outcomes of the runs."""
+        outcome_keys = [(f"cavity-outcome-{name}", number) for name, number in keys]
+        graph |= {outcome_key: (get_outcome, key) for outcome_key, key in zip(outcome_keys, keys, strict=True)}
+        whole, outcomes = scheduler.both(graph, keys, outcome_keys, self.spans, [self.part])
+        for done in outcomes:
+            if isinstance(done.result, Exception):
+                raise done.result
+        return whole, outcomes

@@ -40,7 +40,7 @@ class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
 
 def validate_data(estimator, X, *targets, **options):
     """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
-    chunkwise.refuse_collections(X, *targets, words=HINT_FOR_COLLECTIONS)
+    chunkwise.refuse_collections(X, *targets, message=HINT_FOR_COLLECTIONS)
     # scikit-learn converts sparse matrices without a look at the indices
     return validation.validate_data(estimator, check_sparse(X, "X"), *targets, **options)
 
@@ -114,11 +114,11 @@ def apply_class_weight(class_weight, y, weight):
     return weight * np.array([weights_by_class.get(label, 1.0) for label in classes.tolist()])[codes]
 
 
-def check_shape(value, name, wanted, shown):
+def check_shape(value, name, shape, shown):
     """Return finite float64 of the wanted shape; ValueError for another one, in scikit-learn's words."""
     array = arrays.check_finite_array(value, name)
-    if array.shape != wanted:
-        raise ValueError(f"The parameter '{shown}' should have the shape of {wanted}, but got {array.shape}")
+    if array.shape != shape:
+        raise ValueError(f"The parameter '{shown}' should have the shape of {shape}, but got {array.shape}")
     return array
 
 
@@ -157,18 +157,18 @@ def compute_log_probabilities(posteriors, X):
     return normalise(np.stack([posterior.log_density(X, ones) for posterior in posteriors], axis=1))
 
 
-def check_stream_classes(y, classes, known=None):
+def check_stream_classes(y, classes, first=None):
     """Return the classes of a stream, sorted: those of earlier batches or, in the first, those that were announced.
 
     Raises ValueError if there are none or one, if they change, or if y holds another one.
     """
-    if known is None and classes is None:
+    if first is None and classes is None:
         raise ValueError("classes must be given in the first call of partial_fit, where later classes are unknown")
-    all_classes = known if classes is None else np.unique(classes)
+    all_classes = first if classes is None else np.unique(classes)
     if all_classes.size < 2:
         raise ValueError(f"classes holds one class ({all_classes.tolist()[0]!r}); two are needed")
-    if known is not None and not np.array_equal(all_classes, known):
-        raise ValueError(f"classes must be those of the first call, {known.tolist()}, got {all_classes.tolist()}")
+    if first is not None and not np.array_equal(all_classes, first):
+        raise ValueError(f"classes must be those of the first call, {first.tolist()}, got {all_classes.tolist()}")
     strangers = np.setdiff1d(y, all_classes)
     if strangers.size:
         raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {all_classes.tolist()}")

@@ -76,8 +76,8 @@ class _LinearClassifier(Classifier, Estimator):
     class_weight : dict or "balanced", optional
         Factors of the weights of rows by their class, of `fit` only; "balanced" gives all classes the same sum.
     n_threads : int, optional
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 

@@ -37,8 +37,8 @@ class GLMEstimator(Estimator):
     tol : float, default 1e-8
         Stopping rule, see `cavity.GLM.fit`.
     n_threads : int, optional
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 

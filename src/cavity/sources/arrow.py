@@ -78,7 +78,7 @@ class ArrowRows(SourcePart):
             return whole
         values = whole.cast(whole.type.value_type) if hasattr(whole.type, "value_type") else whole
         texts = values.to_numpy(zero_copy_only=False)
-        return texts if values.null_count or not all(isinstance(each, str) for each in texts[:1]) else texts.astype(str)
+        return texts if values.null_count or not all(isinstance(text, str) for text in texts[:1]) else texts.astype(str)
 
     def fill(self, out, start, state):
         """Read the rows from `start` on into out (n, d) or (n,)."""
@@ -210,7 +210,7 @@ class FragmentReader:
     def batches(self, pieces, group, names, size):
         """Return an iterator over batches of some columns of a piece, of at most `size` rows; of several pieces one.
 
-        Pieces are joined here: pyarrow 26 forgets the order of several groups of a fragment that is pickled.
+        Pieces are joined here: pyarrow 26 loses the order of several groups of a fragment that is pickled.
         """
         pieces, scanned = pieces[slice(*self.spans[group])], {"columns": names, "use_threads": False}
         if len(pieces) > 1:
@@ -277,7 +277,7 @@ def _rows_of(piece):
     return piece.count_rows() if groups is None else sum(group.num_rows for group in groups)
 
 
-def _opened(kind, path, name, words):
+def _opened(kind, path, name, article):
     """Return the rows of a file of one kind."""
     try:
         import pyarrow as pa
@@ -288,7 +288,7 @@ def _opened(kind, path, name, words):
         schema, sizes = reader.groups(reader.open())
         return _part(path, reader, schema, sizes, name)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name}: {path} is not {words} file that can be read ({_first_line(error)})") from error
+        raise ValueError(f"{name}: {path} is not {article} file that can be read ({_first_line(error)})") from error
 
 
 def _part(path, reader, schema, sizes, name):
@@ -298,7 +298,7 @@ def _part(path, reader, schema, sizes, name):
     if twice is not None:
         raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
     labels = (schema.pandas_metadata or {}).get("index_columns", [])
-    index = tuple(j for j, each in enumerate(names) if each not in labels)
+    index = tuple(j for j, column in enumerate(names) if column not in labels)
     if not index:
         raise ValueError(f"{name}: {path} has no columns")
     spans = _spans(sizes := [*sizes], schema)

@@ -78,8 +78,8 @@ class ChunkedArrayRows(NamedRows):
         """Raise ValueError if the array has changed."""
         if tuple(self._array.shape) != self.shape or _state(self._array) != self._state:
             place = _place(self._array)
-            words = self.name if place is None else f"{self.name} ({place})"
-            raise ValueError(f"{words} has changed while it was in use; start again with the array as it is now")
+            description = self.name if place is None else f"{self.name} ({place})"
+            raise ValueError(f"{description} has changed while it was in use; start again with the array as it is now")
 
 
 def _stretch(array, row_bytes):

@@ -96,10 +96,10 @@ class Chunkwise:
         return np.stack(result, axis=1) if isinstance(result, tuple) else result
 
 
-def refuse_collections(*data, words):
+def refuse_collections(*data, message):
     """Raise TypeError, with these words, if there is a collection of dask among data."""
-    if any(formats.is_collection(each) for each in data):
-        raise TypeError(words)
+    if any(formats.is_collection(item) for item in data):
+        raise TypeError(message)
 
 
 def load(data):

@@ -27,11 +27,11 @@ def summarize_block(block, start, broadcast):
         row, *column = at = tuple(map(int, np.argwhere(bad)[0]))
         message = f"{source.name} must be finite, got {source.describe_value(block[at], start + row, *column)}"
         raise mark_missing(ValueError(message), block[at])
-    seen = np.full(len(low), float(len(block)))
+    counts = np.full(len(low), float(len(block)))
     if gaps:
-        seen -= np.sum(np.isnan(block), axis=0)
+        counts -= np.sum(np.isnan(block), axis=0)
         block = np.nan_to_num(block)  # there are no infinities
-    return low, high, *_sums(block, np.fmax(-low, high) > MIN_HUGE_VALUE), seen, *digest
+    return low, high, *_sums(block, np.fmax(-low, high) > MIN_HUGE_VALUE), counts, *digest
 
 
 def merge_summaries(left, right):
@@ -40,9 +40,9 @@ def merge_summaries(left, right):
     return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
-def compute_means(low, high, total, huge, seen):
+def compute_means(low, high, total, huge, counts):
     """Return the means of the columns with these extents, which are between minimum and maximum but for rounding."""
-    counts = np.maximum(seen, 1.0)
+    counts = np.maximum(counts, 1.0)
     with np.errstate(over="ignore"):
         means = total / counts + np.ldexp(huge / counts, SHRINK_EXPONENT)
     return np.clip(means, low, high)

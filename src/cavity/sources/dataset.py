@@ -174,10 +174,10 @@ class Dataset:
         X = open_table(X, name)
         if check_size is not None and isinstance(X, Source):
             check_size(X.n_rows)
-        known = frames.names_of(X) or ()
+        columns = frames.names_of(X) or ()
         arguments, joins_events = _add_events(arguments or {}, roles or {})
-        unread = {key: open_unchecked(arguments[key], key) for key in streamed if _is_stored(arguments[key], known)}
-        arguments = {key: None if key in unread else _read_column(key, arguments[key], known) for key in arguments}
+        unread = {key: open_unchecked(arguments[key], key) for key in streamed if _is_stored(arguments[key], columns)}
+        arguments = {key: None if key in unread else _read_column(key, arguments[key], columns) for key in arguments}
         X, values, roles = frames.take_columns(X, arguments, names, roles)
         columns = dict(zip(arguments, values, strict=True)) | unread
         if joins_events:

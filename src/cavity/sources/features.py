@@ -38,11 +38,11 @@ def open_features(dataset, approximation):
     if dataset.kind == IN_MEMORY:
         return check_design_matrix(X, approximation)
     arrays.check_ndim(X, "X", (2,))
-    known = X.view(0, X.n_rows)
+    matrix = X.view(0, X.n_rows)
     if isinstance(X.parts[0], SparseRows) and len(X.parts) == 1 and approximation == "diagonal":
-        known = X.parts[0].matrix
-    if known is not None:
-        return check_design_matrix(known, approximation)
+        matrix = X.parts[0].matrix
+    if matrix is not None:
+        return check_design_matrix(matrix, approximation)
     stored = StoredRows(X.parts, "X")
     if X.n_rows >= X.n_features or approximation == "diagonal":
         return stored
@@ -57,7 +57,7 @@ def kind_of(X):
 
 
 def scan(X, weights, job=SILENT_JOB):
-    """Check the numbers of rows in files and find the limits of their columns; the job is told how far that is."""
+    """Check the numbers of rows in files and find the limits of their columns; the progress is reported to the job."""
     if isinstance(X, Source):
         X.scan_columns(weights, job)
 
@@ -104,9 +104,9 @@ def _remote_sums(X, step, *about, weights):
             yield from sums
 
 
-def _sums_of(run, known):
+def _sums_of(run, broadcast):
     """A task: the sums of the blocks of a run."""
-    *about, weights = known
+    *about, weights = broadcast
     parts = ((slice(start, start + len(x)), x) for start, (x,) in run.blocks())
     return [column_statistics.sum_block(x, *about, None if weights is None else weights[part]) for part, x in parts]
 

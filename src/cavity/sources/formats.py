@@ -122,7 +122,7 @@ def open_file(path, name):
         check_known(path, name)
         with open(path, "rb") as file:
             first = file.read(8)
-        opener = next((OPENER_OF_FIRST_BYTES[each] for each in OPENER_OF_FIRST_BYTES if first.startswith(each)), None)
+        opener = next((OPENER_OF_FIRST_BYTES[head] for head in OPENER_OF_FIRST_BYTES if first.startswith(head)), None)
     if opener is None:
         ending = Path(path).suffix or "a name without an ending"
         raise ValueError(f"{name}: {path} ({ending}) is not of a format that is read; these are: {READABLE_SUFFIXES}")
@@ -131,7 +131,7 @@ def open_file(path, name):
 
 def is_store(path):
     """Whether a path is the folder of a zarr store."""
-    return any(Path(path, each).exists() for each in ZARR_STORE_FILES)
+    return any(Path(path, file).exists() for file in ZARR_STORE_FILES)
 
 
 def open_only_array(path, name):
@@ -156,11 +156,11 @@ def open_only_array(path, name):
         store = open_store(path, mode="r")
     except (OSError, ValueError, LookupError, TypeError) as error:  # of damaged files, whatever the library meets first
         raise ValueError(f"{name}: {path} cannot be read by {library} ({error})") from error
-    members = {each: store[each] for each in sorted(store)} if hasattr(store, "keys") else {"": store}
+    members = {member: store[member] for member in sorted(store)} if hasattr(store, "keys") else {"": store}
     if len(members) != 1 or not arrays.is_sliced(only := next(iter(members.values()))):
-        words = "h5py.File({!r})['name']" if library == "h5py" else "zarr.open({!r}, mode='r')['name']"
+        expression = "h5py.File({!r})['name']" if library == "h5py" else "zarr.open({!r}, mode='r')['name']"
         raise ValueError(
-            f"{name}: {path} holds {frames.join_names([*members])}, not one array; give {words.format(path)}"
+            f"{name}: {path} holds {frames.join_names([*members])}, not one array; give {expression.format(path)}"
         )
     return only
 
@@ -172,7 +172,7 @@ def _opener(path):
 
 def check_known(path, name):
     """Raise ValueError for a path of a format that is not read, with what it is and what to do."""
-    inside = next((UNREAD_FOLDERS[each] for each in UNREAD_FOLDERS if Path(path, each).exists()), (None, ""))
+    inside = next((UNREAD_FOLDERS[folder] for folder in UNREAD_FOLDERS if Path(path, folder).exists()), (None, ""))
     what, cure = UNREAD_FORMATS.get(Path(path).suffix.lower(), inside)
     if what is not None:
         raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
@@ -190,7 +190,7 @@ def _paths(data, name):
         return None
     if isinstance(data, str | os.PathLike):
         return [data]
-    other = next((each for each in data if not isinstance(each, str | os.PathLike)), None)
+    other = next((item for item in data if not isinstance(item, str | os.PathLike)), None)
     if other is not None:
         raise TypeError(f"{name} must hold paths of files only if it holds one, got {type(other).__name__} too")
     return list(data)
@@ -205,10 +205,10 @@ def _files(path, name):
     paths = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
     if not paths:
         hint = f"; for other places give pyarrow.dataset.dataset({path!r})" if "://" in path else ""
-        words = "no file is called like" if glob.has_magic(path) else "there is no file"
-        words = "a symbolic link leads nowhere or in a circle:" if os.path.islink(path) else words
+        problem = "no file is called like" if glob.has_magic(path) else "there is no file"
+        problem = "a symbolic link leads nowhere or in a circle:" if os.path.islink(path) else problem
         raise FileNotFoundError(
-            f"{name} must be real numbers or the path of a .csv, .npy, Parquet or other file; {words} {path!r}{hint}"
+            f"{name} must be real numbers or the path of a .csv, .npy, Parquet or other file; {problem} {path!r}{hint}"
         )
     return paths
 
@@ -218,8 +218,8 @@ def _in_folder(folder, name):
     check_known(folder, name)
     places = [*islice(_visible(folder), MOST_IN_FOLDER + 1)]
     if len(places) > MOST_IN_FOLDER:
-        words = f"{name}: {folder} has more than {MOST_IN_FOLDER} files and folders in it"
-        raise ValueError(f"{words}; give the folder of the files, a pattern as 'folder/*.parquet', or a list of paths")
+        fault = f"{name}: {folder} has more than {MOST_IN_FOLDER} files and folders in it"
+        raise ValueError(f"{fault}; give the folder of the files, a pattern as 'folder/*.parquet', or a list of paths")
     split = next((place for place in places if "=" in place.name and place.is_dir()), None)
     if split is not None:
         raise ValueError(
@@ -237,8 +237,8 @@ def _in_folder(folder, name):
 def _visible(folder):
     """Yield what is in a folder and in those in it, but hidden ones, folder by folder; links to folders end there."""
     for place, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if not each.startswith((".", "_"))]
-        yield from (Path(place, each) for each in (*folders, *files) if not each.startswith((".", "_")))
+        folders[:] = [folder_name for folder_name in folders if not folder_name.startswith((".", "_"))]
+        yield from (Path(place, entry) for entry in (*folders, *files) if not entry.startswith((".", "_")))
 
 
 def _fitting(files, name):
@@ -265,12 +265,12 @@ def _in_order(file, first, name):
     """Return a file with its columns in the order of the first one; ValueError if there are others."""
     if file.columns == first.columns:
         return file
-    places, known = {each: j for j, each in enumerate(file.columns)}, set(first.columns)
-    missing = [each for each in first.columns if each not in places]
-    more = [each for each in file.columns if each not in known]
+    places, first_columns = {column: j for j, column in enumerate(file.columns)}, set(first.columns)
+    missing = [column for column in first.columns if column not in places]
+    more = [column for column in file.columns if column not in first_columns]
     if missing or more:
         names = frames.join_names(missing or more)
         message = f"has no column {names}" if missing else f"has the column {names} too"
-        known = frames.join_names(first.columns)
-        raise ValueError(f"{name}: {file.path} {message}; the columns of {first.path} are {known}")
-    return file.select_columns([places[each] for each in first.columns])
+        first_columns = frames.join_names(first.columns)
+        raise ValueError(f"{name}: {file.path} {message}; the columns of {first.path} are {first_columns}")
+    return file.select_columns([places[column] for column in first.columns])

@@ -42,7 +42,7 @@ class OneShotMinibatches:
     n_samples : int or None
         The number of rows that the caller says it holds.
     n_epochs : int
-        How often the caller wants to see it.
+        How often it is yielded.
     check : callable
         check(array, name) returns a minibatch as float64 or raises; the name says which one it is.
 

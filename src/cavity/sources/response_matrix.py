@@ -1,6 +1,7 @@
 """Responses that are columns of one matrix, of which blocks are read: arrays, sparse matrices, frames, files, zarr."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,11 @@ class ResponseMatrix:
             message = f"must be {shape[1]} different names, one for each column of {argument}, got {len(names)} names"
             raise arrays.error_of("names", message)
         return cls(values, shape, names, argument)
+
+    @property
+    def by_response(self):
+        """The matrix as data whose rows are responses, for fingerprints."""
+        return SimpleNamespace(shape=self.shape[::-1], names=self.names, rows=self.read)
 
     def read(self, low, high):
         """Return columns low to high as rows of float64, (high - low, N); missing entries are nan."""

@@ -30,7 +30,7 @@ def update_in_steps(function, out, *others):
     """Set out to function(out, *others) of vectors of one length, some numbers at a time."""
     for start in range(0, len(out), NUMBERS_PER_STEP):
         part = slice(start, min(start + NUMBERS_PER_STEP, len(out)))
-        out[part] = function(*(each[part] for each in (out, *others)))
+        out[part] = function(*(vector[part] for vector in (out, *others)))
 
 
 class ScratchFile:
@@ -57,26 +57,26 @@ class ScratchFile:
 
     def read(self, out, place):
         """Fill a contiguous array with the bytes from `place` on."""
-        self._all(out, place, "preadv", lambda left: self._file.readinto(left))
+        self._all(out, place, "preadv", lambda rest: self._file.readinto(rest))
 
     def write(self, values, place):
         """Write the bytes of a contiguous array from `place` on."""
-        self._all(values, place, "pwritev", lambda left: self._file.write(left))
+        self._all(values, place, "pwritev", lambda rest: self._file.write(rest))
 
-    def _all(self, values, place, at_place, here):
+    def _all(self, values, place, at_place, at_position):
         """Read or write all bytes, by a function of the system that leaves the file's position alone if it has one."""
-        left, at_place = memoryview(values).cast("B"), getattr(os, at_place, None)
+        rest, at_place = memoryview(values).cast("B"), getattr(os, at_place, None)
         with name_file_in_errors(self._words):
-            while left:
+            while rest:
                 if at_place is not None:
-                    done = at_place(self._file.fileno(), [left], place)
+                    done = at_place(self._file.fileno(), [rest], place)
                 else:
                     with self._lock:
                         self._file.seek(place)
-                        done = here(left)
+                        done = at_position(rest)
                 if not done:
-                    raise OSError("it has been cut short by somebody else")
-                left, place = left[done:], place + done
+                    raise OSError("another process has shortened it")
+                rest, place = rest[done:], place + done
 
 
 class ScratchVector:

@@ -118,7 +118,7 @@ def source(
     array([4., 6.])
     """
     text = {"separator": separator, "decimal": decimal, "encoding": encoding}
-    if any(each is not None for each in text.values()):
+    if any(value is not None for value in text.values()):
         opened = Source(formats.open_texts(data, "data", **text), "data")
     else:
         opened = open_unchecked(data, "data")
@@ -126,11 +126,11 @@ def source(
         return opened
     if isinstance(columns, str | Integral):
         return opened.column(columns)
-    return opened.columns([opened.column_index(each) for each in columns])
+    return opened.columns([opened.column_index(column) for column in columns])
 
 
 def open_unchecked(data, name):
-    """Return data of any supported kind as a Source; columns that hold no numbers are told when they are read."""
+    """Return data of any supported kind as a Source; columns that hold no numbers are refused when they are read."""
     stored = _stored(data, name)
     if stored is None:
         return Source([_table(data, name, (1, 2), 0, checked=False)], name)
@@ -232,9 +232,9 @@ class Source(Blocks):
             return int(name)
         names = self.names or ()
         if names.count(name) != 1:
-            words = "two columns" if name in names else "no column"
-            known = frames.join_names(names) if names else f"{self.n_features} columns without names"
-            raise ValueError(f"{self.name} has {words} {name!r}; it has {known}")
+            number = "two columns" if name in names else "no column"
+            available = frames.join_names(names) if names else f"{self.n_features} columns without names"
+            raise ValueError(f"{self.name} has {number} {name!r}; it has {available}")
         return names.index(name)
 
     def columns(self, index: Any) -> Source:
@@ -287,7 +287,7 @@ class Source(Blocks):
         """
         index = self.column_index(name)
         labels = [part.labels(index) for part in self.parts]
-        numbers = [each is None for each in labels]
+        numbers = [part_labels is None for part_labels in labels]
         if all(numbers):
             return self.column(index).rows()
         if any(numbers):
@@ -338,10 +338,10 @@ class Source(Blocks):
         sums = reduce_runs(
             task, (self, missing, digested), [self], threads, add=column_summary.merge_summaries, stage="reading"
         )
-        (low, high, *_, seen), digest = sums[:5], sums[5:]
+        (low, high, *_, counts), digest = sums[:5], sums[5:]
         mean = column_summary.compute_means(*sums[:5])
         if len(self.shape) > 1:
-            return (low, high, mean, seen, *digest) if missing else (low, high, mean, *digest)
+            return (low, high, mean, counts, *digest) if missing else (low, high, mean, *digest)
         return float(low[0]), float(high[0]), float(mean[0]), *digest
 
     def rows(self, start: int = 0, stop: int | None = None) -> FloatArray:

@@ -23,7 +23,7 @@ class StoredRows(Source):
     Attributes
     ----------
     low, high : ndarray (D,) or None
-        The ends of the columns, once somebody has had a `look`.
+        The ends of the columns, after a `look`.
     least : float
         At most the largest magnitude in any row.
     """
@@ -68,8 +68,8 @@ class StoredRows(Source):
         `least` is known of them.
         """
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
-        here = not self.is_remote
-        part = ChangedRows(self, function, n_features) if here else self.parts[0].map_rows(function, n_features)
+        is_local = not self.is_remote
+        part = ChangedRows(self, function, n_features) if is_local else self.parts[0].map_rows(function, n_features)
         return _stored([part], self.name, low, high, least)
 
     def scan_columns(self, weights=None, job=SILENT_JOB):
@@ -81,9 +81,9 @@ class StoredRows(Source):
             if not np.all(weights > 0):
                 self[weights > 0]  # which raises
             weights = None
-        task = BlockTask(looked, add=seen_by_both)
+        task = BlockTask(summarize_extents, add=merge_extents)
         with Threads(1, job) as thread:
-            sums = reduce_runs(task, (self, weights), [self], thread, add=seen_by_both, stage="reading")
+            sums = reduce_runs(task, (self, weights), [self], thread, add=merge_extents, stage="reading")
         self.low, self.high, self.least = *sums[:2], float(sums[2])
         return self
 
@@ -94,7 +94,7 @@ class StoredRows(Source):
             yield part, x
 
 
-def looked(x, start, broadcast):
+def summarize_extents(x, start, broadcast):
     """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows.
 
     The broadcast is the source, by which numbers are checked, and the weights of its rows, or None.
@@ -106,8 +106,8 @@ def looked(x, start, broadcast):
     return counted.min(axis=0, initial=np.inf), counted.max(axis=0, initial=-np.inf), least
 
 
-def seen_by_both(left, right):
-    """Return what was seen in either of two runs of rows."""
+def merge_extents(left, right):
+    """Merge the extents of two runs of rows."""
     return np.minimum(left[0], right[0]), np.maximum(left[1], right[1]), np.minimum(left[2], right[2])
 
 

@@ -30,9 +30,9 @@ class RowBuffer:
         self._arrays.append(rows)
         if self.count * self.width * 8 > MAX_BYTES_IN_MEMORY:
             self._file = self._file or ScratchFile()
-            for each in self._arrays:
-                self._file.write(np.ascontiguousarray(each), self._written)
-                self._written += each.size * 8
+            for array in self._arrays:
+                self._file.write(np.ascontiguousarray(array), self._written)
+                self._written += array.size * 8
             self._arrays = []
 
     def done(self):
@@ -89,10 +89,10 @@ class TextRows(SourcePart):
 
     def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
-        words = self._reader.describe_row(self._first + row)
+        description = self._reader.describe_row(self._first + row)
         if column is None and self.ndim == 2:
-            return words
-        return f"{words}, column {self.columns[column or 0]!r}"
+            return description
+        return f"{description}, column {self.columns[column or 0]!r}"
 
     def check_numbers(self, name):
         """Raise ValueError or TypeError if a column holds text, naming line and value; `name` is the argument's."""
@@ -109,12 +109,12 @@ class TextRows(SourcePart):
     def _mixed(self, column):
         """The error about a column of numbers with text in it."""
         _, line, cell = column.text
-        words = f"{self.path}, line {line}: column {column.name!r} is {cell!r}, not a finite number"
+        message = f"{self.path}, line {line}: column {column.name!r} is {cell!r}, not a finite number"
         other = self._reader.dialect.other_decimal(cell)
         return (
-            ValueError(words)
+            ValueError(message)
             if other is None
-            else suggest_arguments(f"{words}; decimal={other!r} takes it for one", "decimal")
+            else suggest_arguments(f"{message}; decimal={other!r} takes it for one", "decimal")
         )
 
     def labels(self, index):
@@ -213,13 +213,13 @@ def read_batches(reader, sizes, skip=0):
         waiting = piece[skip - first :]
         first += len(piece) - len(waiting)
     for size in sizes:
-        known, count = [waiting], len(waiting)
+        pieces_read, count = [waiting], len(waiting)
         while (size is None or count < size) and (piece := next(pieces, None)) is not None:
-            known.append(piece)
+            pieces_read.append(piece)
             count += len(piece)
         if not count:
             break
-        rows = np.concatenate(known) if len(known) > 1 else waiting
+        rows = np.concatenate(pieces_read) if len(pieces_read) > 1 else waiting
         buffer = RowBuffer(rows.shape[1])
         buffer.add(rows[:size])
         buffer.done()

@@ -9,6 +9,7 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, PRINTED, ROU
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning, SettingsWarning
+from cavity.models.many import fits as many_fits
 from cavity.models.many import problem as many_problem
 from cavity.priors import LogNormal
 
@@ -121,8 +122,42 @@ def test_mixed_models_are_their_fits_alone():
         alone = learnt.fit(X, MIXED_COUNTS[:, number], **groups)
         assert free.log_evidence[number] >= alone.log_evidence - PRINTED
         assert_alike(free, number, alone, EXPANSION)
-    with pytest.raises(ValueError, match="no single posterior in a fit of many by 'mixed'"):
-        many.of(0)
+
+
+@pytest.mark.parametrize("kind", ["formula", "columns"])
+def test_single_posteriors_of_mixed_models_are_fits_alone(kind, tmp_path):
+    given, likelihood = {"donor": 0.3}, likelihoods.NegativeBinomial(3.0)
+    table = {"x": X[:, 0], "z": X[:, 1], "donor": DONORS}
+    if kind == "formula":
+        pytest.importorskip("formulae")
+        many = cavity.MixedGLM("~ x + z + (1 | donor)", likelihood, effect_covariances=given)
+        many = many.fit_many(table, MIXED_COUNTS, tol=1e-12)
+        model = cavity.MixedGLM("y ~ x + z + (1 | donor)", likelihood, effect_covariances=given)
+        alone, groups = model.fit(table | {"y": MIXED_COUNTS[:, 3]}, tol=1e-12), {}
+        new = {name: column[:4] for name, column in table.items()}
+        unseen = new | {"donor": np.array([0, 99, 3, 98])}
+        pairs = (new, {}), (unseen, {"levels": "new"}), (new, {"levels": "zero"})
+    else:
+        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances=given)
+        groups = {"groups": {"donor": DONORS}}
+        many = model.fit_many(X, MIXED_COUNTS, **groups, tol=1e-12)
+        alone = model.fit(X, MIXED_COUNTS[:, 3], **groups, tol=1e-12)
+        pairs = ((X[:4], {"groups": {"donor": DONORS[:4]}}),)
+    many.save(tmp_path / "many.npz")
+    for posteriors in (many, cavity.load(tmp_path / "many.npz")):
+        single = posteriors.of("y4")
+        np.testing.assert_allclose(single.summary().columns["mean"], alone.summary().columns["mean"], rtol=EARLY)
+        ours, theirs = single.effects("donor").columns, alone.effects("donor").columns
+        for name in ("mean", "sd"):
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=EARLY)
+        np.testing.assert_allclose(single.effective_parameters, alone.effective_parameters, rtol=EARLY)
+        for rows, options in pairs:
+            mean, variance = posteriors.predict(rows, **options)
+            of_one = single.predict(rows, **options)
+            np.testing.assert_allclose([mean[3], variance[3]], of_one, rtol=SOLVES)
+            np.testing.assert_allclose(of_one, alone.predict(rows, **options), rtol=EARLY)
+    single.save(tmp_path / "single.npz")
+    assert repr(cavity.load(tmp_path / "single.npz")) == repr(single)
 
 
 def test_variances_of_effects_maximise_the_evidence():
@@ -216,6 +251,8 @@ def test_exposures_may_differ_by_response():
     assert many.has_offset
     with pytest.raises(ValueError, match="the fit had offsets or exposures"):
         many.predict(X)
+    with pytest.raises(ValueError, match="groups has no meaning for a model without random effects"):
+        many.predict(X, groups=DONORS, offset=0.0)
 
 
 def test_tables_are_what_they_say():
@@ -332,6 +369,36 @@ def test_a_stop_keeps_what_is_known(monkeypatch):
         many = model.fit_many(X, COUNTS, callback=lambda event: events.append(event) or len(events) == 2)
     assert many.converged.tolist() == [True] * 8 + [False] * (G - 8)
     assert set(many.status[8:]) == {"stopped by callback"}
+
+
+class Killed(BaseException):
+    """What ends a fit from outside."""
+
+
+@pytest.mark.parametrize(("share", "after"), [(None, 3), ("dispersion", 2), ("dispersion", 9)])
+def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_path):
+    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    events, path = [], tmp_path / "many.ck"
+    model = cavity.GLM("negative-binomial", intercept=True)
+    whole = arrays_of(model.fit_many(X, COUNTS, share=share, callback=events.append))
+
+    def kill(event):
+        passes.append(event)
+        if len(passes) == after:
+            raise Killed
+
+    passes = []
+    with pytest.raises(Killed):
+        model.fit_many(X, COUNTS, share=share, checkpoint=path, checkpoint_every=0, callback=kill)
+    with pytest.raises(ValueError, match="is of another fit: Y"):
+        model.fit_many(X, COUNTS + 1, share=share, checkpoint=path)
+    batches = []
+    solve = many_fits.BatchSolver.solve
+    monkeypatch.setattr(many_fits.BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
+    again = arrays_of(model.fit_many(X, COUNTS, share=share, checkpoint=path))
+    assert len(batches) == len(events) - after
+    for name, value in whole.items():
+        assert again[name].tobytes() == value.tobytes(), name
 
 
 def simulate(count, rows, seed):

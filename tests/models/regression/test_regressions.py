@@ -1,6 +1,7 @@
 """Instances of the mean-field engine against the book, exact evidence and their laws."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LOSSES, OPTI
 import cavity
 from cavity import data
 from cavity.distributions import Gamma
+from cavity.jobs.job import Job
 from cavity.models.regression.logistic import NEAR_ZERO, find_curvature
+from cavity.models.regression.newton import NewtonAscent, kernel
+from cavity.models.regression.posterior import WeightPrior
 
 
 def problem(seed, n=40, d=4, noise=0.5):
@@ -71,6 +75,58 @@ def test_linear_fixed_point_and_elbo_are_those_of_the_book(ard):
     else:
         assert post.alpha.shape == pytest.approx(0.3 + 2)
         assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=EARLY)
+
+
+@pytest.mark.parametrize("settings", [{}, {"ard": True}, {"ard": True, "intercept": 9.0}, {"noise_variance": 0.3}])
+def test_newton_ends_where_sweeps_do(settings):
+    """Also with callbacks, after each of which the compiled loop is entered anew: the same bits."""
+    X, y = problem(21, n=30, d=6)
+    model, events = cavity.LinearRegression(**{"intercept": False} | settings), []
+    newton, sweeps = model.fit(X, y, tol=1e-13), model.fit(X, y, tol=1e-13, accelerate="anderson")
+    np.testing.assert_allclose(newton.mean, sweeps.mean, atol=EARLY)
+    np.testing.assert_allclose(newton.covariance, sweeps.covariance, atol=EARLY)
+    assert abs(newton.elbo - sweeps.elbo) < LOSSES * abs(newton.elbo)
+    heard = model.fit(X, y, tol=1e-13, callback=lambda event: events.append(event.n_iter))
+    np.testing.assert_array_equal(heard.mean, newton.mean)
+    assert (heard.elbo, events) == (newton.elbo, list(range(1, newton.n_iter + 1)))
+
+
+@pytest.mark.parametrize("ard", [False, True])
+def test_newton_derivatives_are_those_of_the_elbo(ard):
+    """Gradient by differences of the ELBO of the book, Hessian by differences of the gradient."""
+    X, y = problem(22, n=25, d=3)
+    model = cavity.LinearRegression(ard=ard, intercept=False, prior_shape=0.3, prior_rate=0.2, noise_rate=0.1)
+    R = np.linalg.qr(np.column_stack((X, y)), mode="r")
+    prior = WeightPrior.of(model, 3)
+    ascent = NewtonAscent(SimpleNamespace(model=model, prior=prior, n_samples=25), R[:, :3], R[:, 3])
+    size = (3 if ard else 1) + 1
+
+    def evaluate(theta):
+        means = np.exp(theta)
+        alpha = Gamma(np.ones(3), 1.0 / means[:3]) if ard else Gamma(1.0, 1.0 / float(means[0]))
+        start = alpha, Gamma(1.0, 1.0 / float(means[-1]))
+        arrays = ascent._restore(Job(), start, 1, 3)
+        numbers = arrays["numbers"]
+        problem = ascent._factor, ascent._target, ascent._group, ascent._known, ascent._shapes, ascent._rates, 0.0
+        kernel.climb(*problem, numbers, arrays["mean"], arrays["root"], arrays["trace"], 1, 0.0)
+        gradient = numbers[6 + 2 * size : 6 + 3 * size].copy()
+        shapes, value = ascent._shapes, numbers[3] + ascent._find_constant(0.0)
+        rates = np.broadcast_to(shapes[:-1] / means[:-1], 3)
+        pairs = list(zip(np.broadcast_to(shapes[:-1], 3), rates, strict=True))[: size - 1]
+        noise = shapes[-1], shapes[-1] / means[-1]
+        m, S = ref.linear_q_w(X, y, np.broadcast_to(means[:-1], 3), means[-1])
+        if ard:
+            expected = ref.linear_elbo(X, y, m, S, pairs, noise, (0.3, 0.2), (1e-6, 0.1))
+            assert abs(value - expected) < LOSSES * abs(expected)
+        return value, gradient, numbers[6 + 3 * size :].reshape(size, size).copy()
+
+    theta = np.random.default_rng(3).normal(size=size)
+    _, gradient, hessian = evaluate(theta)
+    steps = 1e-5 * np.eye(size)
+    above, below = ([evaluate(theta + sign * step) for step in steps] for sign in (1.0, -1.0))
+    for i, (high, low) in enumerate(zip(above, below, strict=True)):
+        np.testing.assert_allclose((high[0] - low[0]) / 2e-5, gradient[i], rtol=OPTIMUM, atol=OPTIMUM)
+        np.testing.assert_allclose((high[1] - low[1]) / 2e-5, hessian[i], rtol=OPTIMUM, atol=OPTIMUM)
 
 
 def test_linear_with_known_precisions_is_exact():

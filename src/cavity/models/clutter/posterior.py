@@ -286,8 +286,8 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         x : array_like
             New points, shaped like the fitted data but for N.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------

@@ -80,8 +80,8 @@ class FactorizedGaussian(Frozen):
     -----
     Symmetry is checked tile by tile. Positive definiteness is checked, and `kl_minimum` found, by a Cholesky
     factorisation of the matrix scaled to a unit diagonal: D^3/3 operations on one copy that is then freed, shared by as
-    many threads as the environment variable CAVITY_NUM_THREADS says. With blocks, one more copy stays, in coordinates
-    in which the diagonal blocks are identities.
+    many threads as the process may use, at most CAVITY_NUM_THREADS. With blocks, one more copy stays, in coordinates in
+    which the diagonal blocks are identities.
 
     References
     ----------
@@ -315,8 +315,8 @@ def _compare_with_minimum(done, kl_minimum, options):
     if gap <= options.tol or done.converged:
         status = CONVERGED_STATUS if gap <= options.tol else STUCK_STATUS
     rates = done.trace["contraction"]
-    known = rates[~np.isnan(rates)]
-    rate = done.contraction if options.accelerate or not known.size else float(known[-1])
+    measured_rates = rates[~np.isnan(rates)]
+    rate = done.contraction if options.accelerate or not measured_rates.size else float(measured_rates[-1])
     trace = done.trace | {"elbo": -kl, "kl": kl, "excess": excess}
     return replace(done, elbo=-float(kl[-1]), status=status, trace=trace, contraction=rate, predicted_gap=gap)
 

@@ -29,7 +29,7 @@ ARNOLDI_BASIS_SIZE, MAX_ARNOLDI_RESTARTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WhitenedTarget:
-    """Matrix and units of the sweep, and what the Cholesky factorisation of W told."""
+    """Matrix and units of the sweep, and the numbers found by the Cholesky factorisation of W."""
 
     matrix: np.ndarray  # (D, D): what a sweep reads, Lam itself or W
     diagonal: np.ndarray  # (D,): of this matrix

@@ -82,9 +82,9 @@ class FormulaColumns:
             argument = f"{self._argument}[{name!r}]"
             column = read_labels(self[name], argument)
             check_length(column.values, repr(name), n, self._argument)
-            known = None if labels is None else labels.get(name)
-            if known is not None:
-                columns[name] = _recode(column, name, known, self._argument)
+            fit_labels = None if labels is None else labels.get(name)
+            if fit_labels is not None:
+                columns[name] = _recode(column, name, fit_labels, self._argument)
             elif column.kinds is not None and labels is None:
                 columns[name] = categorical(column.values, column.kinds)
             else:
@@ -100,11 +100,11 @@ def check_length(column, name, n, argument="data"):
 
 def _recode(column, name, labels, argument):
     """Return a column with the categories of the fit; ValueError for others."""
-    values, known = list(column.values), set(labels)
+    values, fit_labels = list(column.values), set(labels)
     for row, value in enumerate(values):
-        if value not in known:
-            there = f"there is {join_names(labels)}"
-            message = f"must have categories of the fit, got {value!r} in row {row} of {name!r}; {there}"
+        if value not in fit_labels:
+            available = f"there is {join_names(labels)}"
+            message = f"must have categories of the fit, got {value!r} in row {row} of {name!r}; {available}"
             raise error_of(argument, message)
     return categorical(values, labels)
 

@@ -93,11 +93,11 @@ def check_words(text):
     bare = QUOTED_TEXT.sub("", text)
     if "^" in bare:
         raise refuse(text, "a power is written **: I(x**2) for the square, (a + b)**2 for effects and interactions")
-    known = {*FORMULA_FUNCTIONS, *_import_formulae()[-1].TRANSFORMS, "Treatment", "Sum"} - {"np"}
+    names = {*FORMULA_FUNCTIONS, *_import_formulae()[-1].TRANSFORMS, "Treatment", "Sum"} - {"np"}
     for name in FUNCTION_CALL.findall(bare):
-        if name not in known and not name.startswith("np."):
+        if name not in names and not name.startswith("np."):
             hint = OTHER_NAMES.get(name)
-            message = f"there is no function {name!r}, but {', '.join(sorted(known))}, and those of NumPy as np.tanh"
+            message = f"there is no function {name!r}, but {', '.join(sorted(names))}, and those of NumPy as np.tanh"
             raise refuse(text, message if hint is None else f"there is no function {name!r}: {hint}")
     inside = bare
     while BRACKET_PAIR.search(inside):

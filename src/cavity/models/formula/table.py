@@ -129,8 +129,8 @@ def complete_new_rows(coding, data, arguments, roles, optional=()):
     y = arguments.get("y")
     parts = coding.parts if "y" in arguments and y is None else replace(coding.parts, y="1")
     names = formula_variables(parts)
-    wanted = [name for name in sorted(names) if name in columns.names or name not in optional]
-    table = {name: columns[name] for name in wanted}
+    needed_names = [name for name in sorted(names) if name in columns.names or name not in optional]
+    table = {name: columns[name] for name in needed_names}
     rows = {name: dataset.column(name) for name in dataset.columns}
     rows |= {} if y is None else {"y": columns[y] if isinstance(y, str) else y}
     index, _ = complete_rows(table | {f"argument {name}": value for name, value in rows.items()}, "drop", some=False)

@@ -7,9 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.ep.weights import WeightRoot
 from cavity.models.glm.posterior import GLMPosterior
-from cavity.models.hyperparameters import Hyperparameters
-
-NO_ERRORS_NOTE = "no standard errors of fits of many responses"
+from cavity.models.hyperparameters import NO_ERRORS_NOTE, Hyperparameters
 
 
 def make_lone_posterior(make_model, many, number):
@@ -41,3 +39,12 @@ def make_lone_posterior(make_model, many, number):
         **{name: getattr(many, name) for name in labels},
         **scaling,
     )
+
+
+def read_rows(many, X, groups, levels, offset, exposure):
+    """Return new rows as weights take them (n, M), the known part of f, and 0.0: there are no levels."""
+    for name, is_given in (("groups", groups is not None), ("levels", levels != "known")):
+        if is_given:
+            raise arrays.error_of(name, "has no meaning for a model without random effects")
+    first = int(np.argmax(~np.isnan(many.mean).any(axis=1)))
+    return *many.of(first)._linear_rows(X, offset, exposure)[:2], 0.0

@@ -8,18 +8,17 @@ from cavity.base import arrays
 from cavity.base.errors import name_arguments
 from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import Rows
-from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.parameters import FreeParameters, list_open_parameters
+from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.formula.notation import has_random_effects
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solve
-from cavity.models.linear.defaults import ColumnScales, choose_prior, has_added_intercept, resolve_defaults
+from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.inputs import LinearInputs
-from cavity.models.linear.prior import Prior
 from cavity.models.many.inputs import ManyInputs, with_formula
-from cavity.models.many.problem import LoneFit, ManyProblem
+from cavity.models.many.priors import PriorChoice
+from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
-from cavity.sources.features import find_constant_columns, open_features
+from cavity.sources.features import open_features
 
 
 def fit_many(model, X, Y, names, columns, share, options):
@@ -44,39 +43,15 @@ def fit_many(model, X, Y, names, columns, share, options):
 
 def make_problem(model, rows, resolved, run):
     """Return the `ManyProblem` of a GLM, its checked rows before defaults, and the model with these."""
-    added = has_added_intercept(model.intercept)
-    constant, scales = find_constant_columns(rows.X, rows.weights), ColumnScales.of(model, rows, added)
     names = list_open_parameters(model.likelihood)
 
-    def choose(new):
-        return choose_prior(model, replace(rows, y=new.y, offset=new.offset), scales, constant, added)
-
-    prior = Prior.of(resolved.model.prior_mean, resolved.model.prior_variance, resolved.rows.X.shape[1])
-    problem = GLMProblem.of(resolved.model, resolved.rows)
-    many = ManyProblem(model.likelihood, problem.rows, prior, choose, np.zeros((rows.n, 0)), [], np.zeros(0), None, run)
-
-    def fit_alone(new, factors, priors):
-        mean, variance = choose(new) if many.has_own_priors else (prior.mean, prior.variance)
-        settings = {"prior_mean": mean, "prior_variance": variance if factors is None else variance * factors**2}
-        settings["priors"] = priors.by_name(names)
+    def solve_alone(new, settings, run):
         lone = GLMProblem.of(replace(resolved.model, **settings), Rows(new.X, new.y, new.offset, new.weights))
-        with replace(run, n_threads=1, job=SILENT_JOB).open(lone.model, {}) as threads:
-            solution = solve(lone, "ep", replace(run, job=SILENT_JOB), threads, names)
-        return _describe_lone(solution, names)
+        with run.open(lone.model, {}) as threads:
+            solution = solve(lone, "ep", run, threads, names)
+        root = solution.weights.covariance.full_root()
+        return LoneSolution(solution, np.diag(root**2) if root.ndim == 1 else root @ root.T, np.zeros(0), [])
 
-    return replace(many, fit_alone=fit_alone)
-
-
-def _describe_lone(solution, names):
-    """Return the `LoneFit` of a solution."""
-    problem, fit, likelihood = solution.problem, solution.fit, solution.problem.model.likelihood
-    root = solution.weights.covariance.full_root()
-    return LoneFit(
-        mean=solution.weights.mean,
-        covariance=np.diag(root**2) if root.ndim == 1 else root @ root.T,
-        prior_sd=np.ones(len(root)) if problem.prior.root.ndim == 2 else problem.prior.root,
-        log_evidence=fit.log_evidence + problem.rows.log_p_known(likelihood)[1],
-        n_iter=fit.n_iter,
-        status=fit.outcome(solution.searched)["status"],
-        free=FreeParameters(likelihood, names).pack(likelihood),
-    )
+    problem = GLMProblem.of(resolved.model, resolved.rows)
+    choice, no_effects = PriorChoice.of(model, rows, resolved), np.zeros((rows.n, 0))
+    return ManyProblem(model.likelihood, problem.rows, choice, no_effects, [], np.zeros(0), solve_alone, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class ManyResponses:
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> ManyPosterior:
         """Fit this model to each of many responses with the same rows X, as genes, items or sensors are.
 
@@ -64,13 +67,18 @@ class ManyResponses:
         tol : float, default 1e-8
             Stopping rule, see `cavity.GLM.fit`.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -115,4 +123,12 @@ class ManyResponses:
 
         columns = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         options = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
-        return fit_many(self, X, Y, names, columns, share, options | {"job": Job.checked(callback, progress)})
+        return fit_many(
+            self,
+            X,
+            Y,
+            names,
+            columns,
+            share,
+            options | {"job": Job.checked(callback, progress, checkpoint, checkpoint_every)},
+        )

@@ -25,7 +25,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
-from cavity.models.glm.lone_posteriors import make_lone_posterior
+from cavity.models.glm.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
@@ -202,7 +202,7 @@ class GLM(ManyResponses, LinearSettings):
             columns of a table. With a formula a table with all its columns: a data frame, a dictionary of columns, or
             a file with names of columns, of which those that the formula names are read.
         y : array_like (N,) or str, optional
-            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
+            Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature. A formula says what they are.
         event : array_like (N,) or str, optional
@@ -241,8 +241,8 @@ class GLM(ManyResponses, LinearSettings):
             Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.
@@ -264,7 +264,7 @@ class GLM(ManyResponses, LinearSettings):
         ValueError, TypeError
             For bad data or options, before any work.
         MemoryError
-            If the matrices of dependent weights do not fit into the memory of the machine, before anybody looks at X;
+            If the matrices of dependent weights do not fit into the memory of the machine, before X is read;
             the message says how many bytes they need.
 
         Warns
@@ -393,4 +393,4 @@ def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))
 
 
-LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings)
+LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings), read_rows

@@ -70,13 +70,25 @@ class Evidence:
     def at(self, settings, **options):
         """Return the EvidencePoint of some settings; options replace those of EP."""
         program = get_program(settings.covariance, self.rows.X.shape[1])
-        if self.known is None:
-            program.gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
+            self._prepare(program)
             is_exact = isinstance(settings.likelihood, Gaussian)
             point = self._exact(settings, program) if is_exact else self._ep(settings, options)
-        check_within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
+        self._check(point)
         return point
+
+    def _check(self, point):
+        """Raise OverflowError if the moments or the log evidence leave the range of float64."""
+        check_within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
+
+    def _prepare(self, program):
+        """Compute the covariance matrix of a program."""
+        if self.known is None:
+            program.gram(self.rows.X, self.gram, self.threads)
+
+    def _make_geometry(self, base):
+        """Return the geometry of the last program, for prior means of f."""
+        return Latent(self.gram, base, self.threads, self.buffer)
 
     def final(self, settings, options):
         """Return the EvidencePoint that a fit ends with, for options as the user gave them.
@@ -91,7 +103,7 @@ class Evidence:
         other = self.at(settings, job=options.job, schedule=schedule)
         if other.converged:
             return other
-        geometry = Latent(self.gram, point.geometry.base, self.threads, self.buffer)  # its work matrix was taken
+        geometry = self._make_geometry(point.geometry.base)  # its work matrix was taken
         return replace(point, geometry=geometry)
 
     def _ep(self, settings, options):
@@ -100,11 +112,11 @@ class Evidence:
         base = rows.offset
         if settings.basis is not None:
             base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
-        geometry = Latent(self.gram, base, self.threads, self.buffer)
+        geometry = self._make_geometry(base)
         sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
         fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
         if self.start is not None and not fit.converged and fit.status != STOPPED_STATUS:  # sites of settings far away
-            self.start, geometry = None, Latent(self.gram, base, self.threads, self.buffer)
+            self.start, geometry = None, self._make_geometry(base)
             fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
         if fit.converged:
             self.start = fit.tau, fit.rho
@@ -143,7 +155,7 @@ class Evidence:
         belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
         if self.known is not None:
             return EvidencePoint(settings, value, belief, ExtendedGeometry(base, solver), None)
-        geometry = Latent(self.gram, base, self.threads, self.buffer)
+        geometry = self._make_geometry(base)
         geometry.hold(belief, solver)
         return EvidencePoint(settings, value, belief, geometry, None)
 
@@ -164,13 +176,17 @@ class Evidence:
         Those of the likelihood are the `FreeParameters` given, or else its log scales. At EP's fixed point the sites
         count as constants [RW]_ (eq. 5.23 and section 5.5.2).
         """
-        settings, alpha = point.settings, point.belief.alpha
-        weights = point.geometry.evidence_weights(point.belief)
-        by_covariance = compute_gradient(settings.covariance, self.rows.X, weights, None, self.threads)
-        by_mean = np.zeros(0)
+        settings, by_mean = point.settings, np.zeros(0)
+        by_covariance, weights = self._covariance_gradient(point)
         if settings.coefficients is not None and point.fit is not None:
-            by_mean = settings.basis.T @ alpha  # H' alpha, (p,)
-        return by_covariance, by_mean, self._likelihood_gradient(point, free, np.diagonal(weights))
+            by_mean = settings.basis.T @ point.belief.alpha  # H' alpha, (p,)
+        return by_covariance, by_mean, self._likelihood_gradient(point, free, weights)
+
+    def _covariance_gradient(self, point):
+        """Return the gradient in the log parameters of the covariance, and the diagonal of that in the matrix."""
+        weights = point.geometry.evidence_weights(point.belief)
+        gradient = compute_gradient(point.settings.covariance, self.rows.X, weights, None, self.threads)
+        return gradient, np.diagonal(weights)
 
     def _likelihood_gradient(self, point, free, weights):
         """Derivatives in the free numbers of the likelihood."""
@@ -211,6 +227,11 @@ def compute_leave_one_out(rows, likelihood, gram, solver, h, mean, alpha, thread
     triangle of the solver.
     """
     variance, left = latent_solver.find_variances(gram, solver, h, threads), solver.find_inverse_diagonal(threads)
+    return variance, leave_one_out_exactly(rows, likelihood, mean, variance, alpha, left)
+
+
+def leave_one_out_exactly(rows, likelihood, mean, variance, alpha, left):
+    """Return leave-one-out log densities of an exact fit; `left` (N,) is the diagonal of B^-1 [RW]_ (eq. 5.10)."""
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
-    return variance, compute_gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))
+    return compute_gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))

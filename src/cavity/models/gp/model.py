@@ -21,6 +21,16 @@ from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.gp import search
+from cavity.models.gp.chain_evidence import ChainEvidence
+from cavity.models.gp.chain_posterior import GaussianProcessChainPosterior, build_chain_posterior
+from cavity.models.gp.chain_processes import (
+    AUTO_METHOD,
+    CHAIN_METHOD,
+    DENSE_METHOD,
+    PROCESS_METHODS,
+    choose_method,
+    find_obstacle,
+)
 from cavity.models.gp.evidence import Evidence, allocate_matrices
 from cavity.models.gp.posterior import GaussianProcessPosterior, build_posterior
 from cavity.models.latent_posterior import AUTO_SCHEDULE
@@ -29,6 +39,13 @@ from cavity.models.process.mean_formula import open_mean
 from cavity.models.process.model import LatentProcess, add_prior_means, choose_learnt, fill_open_parameters, observe
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import read_dense
+
+
+def _open_evidence(method, *arguments):
+    """Return the evidence of a method, and what builds the posterior at its end."""
+    is_chain = method == CHAIN_METHOD
+    kind, build = (ChainEvidence, build_chain_posterior) if is_chain else (Evidence, build_posterior)
+    return kind(*arguments), build
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +73,10 @@ class GaussianProcess(LatentProcess):
         integrated out with f: they are a `Linear` term of the posterior's covariance (eq. 2.40 of [RW]_), and in its
         summary. Columns of categories in it are no columns of the covariance. The default is "constant" for y of real
         numbers and for counts if the covariance is left to the data, or a string; else 0.
+    method : {"auto", "dense", "chain"}, default "auto"
+        How f is computed: with N x N matrices, or as a chain in the order of a single column, times, whose cost is
+        linear in N: for Matern 1/2, 3/2 and 5/2 covariances, constants, and multiples and sums of these. "auto" is the
+        chain where it can be and there are more than 2,000 rows. The results are the same but for rounding.
 
     Raises
     ------
@@ -72,6 +93,19 @@ class GaussianProcess(LatentProcess):
     >>> mean.round(1).tolist()
     [1.0, -0.9]
     """
+
+    method: str = AUTO_METHOD
+
+    def __post_init__(self) -> None:
+        LatentProcess.__post_init__(self)
+        arrays.check_choice(self.method, "method", PROCESS_METHODS)
+        if self.method == CHAIN_METHOD and (obstacle := find_obstacle(self.covariance, self.mean)) is not None:
+            raise arrays.error_of("method", f"'chain' {obstacle}")
+
+    def _check_size(self, n):
+        """Raise MemoryError if there is no room for the matrices of n rows, unless a chain may have none."""
+        if self.method == DENSE_METHOD or find_obstacle(self.covariance, self.mean) is not None:
+            allocate_matrices(n)
 
     @suggest_dropping
     def fit(
@@ -95,7 +129,7 @@ class GaussianProcess(LatentProcess):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
-    ) -> GaussianProcessPosterior:
+    ) -> GaussianProcessPosterior | GaussianProcessChainPosterior:
         """Find the posterior, and the hyperparameters that maximise the evidence.
 
         Parameters
@@ -104,9 +138,9 @@ class GaussianProcess(LatentProcess):
             Rows. The posterior keeps the names of the columns of a table. Dates, in an array of datetime64 or in a
             table, are days since 1970-01-01 in UTC, here and in predictions; those in files have to be numbers. Files
             are read into memory: two N x N matrices have to fit there too, and a search at N = 10,000 takes hours. For
-            more rows there is `StreamingGP`.
+            more rows there is `StreamingGP`, and for one column, times, the `method` of chains.
         y : array_like (N,) or str
-            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
+            Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature.
         event : array_like (N,) or str, optional
@@ -137,7 +171,7 @@ class GaussianProcess(LatentProcess):
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
             "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
-            other one where that finds no fixed point.
+            other one where that finds no fixed point; chains have the parallel one only.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
@@ -148,8 +182,8 @@ class GaussianProcess(LatentProcess):
             Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
             variance by more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.
@@ -158,8 +192,8 @@ class GaussianProcess(LatentProcess):
 
         Returns
         -------
-        GaussianProcessPosterior
-            The frozen posterior; its model holds what was learnt.
+        GaussianProcessPosterior or GaussianProcessChainPosterior
+            The frozen posterior; its model holds what was learnt. The second one where the `method` is the chain.
 
         Raises
         ------
@@ -185,7 +219,8 @@ class GaussianProcess(LatentProcess):
 
         Notes
         -----
-        Memory is two N x N matrices, and blocks of another at times; n x N more for n sites of negative precision, and
+        A chain costs some hundred nanoseconds a row in each sweep, and as many bytes of memory. Of the dense method
+        memory is two N x N matrices, and blocks of another at times; n x N more for n sites of negative precision, and
         several N x N in the double loop. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3; the end of a
         fit and the gradient of the evidence cost N^3, as does an exact fit, with or without the gradient.
         Hyperparameters are learnt by L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or
@@ -205,7 +240,7 @@ class GaussianProcess(LatentProcess):
         """
         columns = dict(y=y, event=event, offset=offset, noise_variance=noise_variance, sample_weight=sample_weight)
         X, coding = open_mean(self.mean, X)
-        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=allocate_matrices).leave_out(missing)
+        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=self._check_size).leave_out(missing)
         X, observations = read_dense(dataset), observe(self, dataset)
         model = resolve_defaults(self, observations, X, dataset.column("offset"))
         rows = add_prior_means(model, observations.rows(X))
@@ -218,13 +253,13 @@ class GaussianProcess(LatentProcess):
         job = Job.checked(callback, progress)
         run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, n_threads=n_threads, job=job)
         with run.open(model, rows.named()) as threads:
-            evidence = Evidence(model.likelihood, rows, threads, run)
+            evidence, build = _open_evidence(choose_method(self, X), model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
             solution = search.learn(start, evidence, learn, names, n_starts, run.job)
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
-            posterior = build_posterior(model, evidence, point, solution, coding=coding, **observations.labels)
+            posterior = build(model, evidence, point, solution, coding=coding, **observations.labels)
         if point.fit is not None:
             point.fit.warn(run)
         return posterior

@@ -4,51 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
-from cavity.base.observation_digest import ObservationDigest
-from cavity.base.public_objects import ArrayLike, FloatArray
-from cavity.base.records import Array, Nullable, Part, declare, names
-from cavity.base.results import declare_common, format_table, freeze_arrays, list_name_rows, shorten_repr
-from cavity.base.rows import Rows
+from cavity.base.public_objects import FloatArray
+from cavity.base.records import Array, Part, declare
+from cavity.base.results import freeze_arrays
 from cavity.base.triangles import fill_symmetric
 from cavity.covariances.program import ReferenceRows, get_program
 from cavity.covariances.slots import compute_gradient
-from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
-from cavity.ep.options import Options
-from cavity.models.formula.design import Coding
-from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave_one_out, make_fit
-from cavity.models.gp.saved import EP_SETTINGS, POSTERIOR_RECORD
-from cavity.models.gp.search import add_standard_errors
-from cavity.models.hyperparameters import Hyperparameters
-from cavity.models.latent_posterior import SitesPosterior
-from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
-from cavity.models.observations import Observations
-from cavity.models.predictive_densities import integrate_log_density
-from cavity.models.process.model import add_prior_means, compute_prior_means
-from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
-from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
-from cavity.models.process.settings import Settings, compute_gaussian_log_density
+from cavity.models.gp.rows_posterior import RowsPosterior
+from cavity.models.gp.saved import POSTERIOR_RECORD
+from cavity.models.process.model import compute_prior_means
+from cavity.models.process.predictions import ROWS_PER_TASK
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.merge import split_rows
-from cavity.sources.dataset import Dataset
-from cavity.sources.dense_rows import read_dense
 
-if TYPE_CHECKING:
-    from cavity.models.gp.model import GaussianProcess
-
-MODEL_SETTINGS = {"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}
 LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first use: they cost as much again
-PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
 def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
@@ -95,8 +74,8 @@ def compute_latent_means(posterior, X):
     return mean
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class GaussianProcessPosterior(RowsPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Notes
@@ -118,17 +97,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess = declare(Part(MODEL_SETTINGS), "The settings, with the hyperparameters found.")
-    X: FloatArray = declare(Array("N D"), "The rows.")
-    mean: FloatArray = declare(Array("N"), "Posterior mean of f at the rows.")
-    variance: FloatArray = declare(Array("N", "nonnegative"), "Posterior variance of f at the rows.")
     _alpha: FloatArray = declare(Array("U"))  # of the U rows in use
-    _rows: Rows
     _solver: Solver = declare(Part(Solver, "solver_"))
-    _options: Options = declare(EP_OPTIONS | EP_SETTINGS)
-    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("D")))
-    roles: dict[str, Any] | None = declare_common("roles")
-    coding: Coding | None = declare(CODING_SETTING, "The formula of the mean: its columns are the last of X.", None)
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -153,69 +123,6 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         for name, values in zip(LAZY_FIELDS, fields, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
         return vars(self)
-
-    def __repr__(self) -> str:
-        noise = "" if self._rows.noise is None else ", noise_variance of every row"
-        return format_table(
-            f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
-            [
-                ("log_evidence", f"{self.log_evidence:.6f}"),
-                ("covariance", shorten_repr(self.model.covariance)),
-                ("likelihood", shorten_repr(self.model.likelihood)),
-                ("mean", shorten_repr(np.asarray(self.model.mean).tolist())),
-                *list_name_rows(self),
-                self._outcome_row("exact" if self._exact else "EP"),
-            ],
-        )
-
-    @property
-    def _exact(self):
-        return isinstance(self.model.likelihood, likelihoods.Gaussian)
-
-    @property
-    def n_features(self) -> int:
-        """D."""
-        return self.X.shape[1]
-
-    @cached_property
-    def has_offset(self) -> bool:
-        """Whether the rows had offsets on top of the mean: predictions then want theirs."""
-        mean = np.abs(np.atleast_1d(self.model.mean))
-        size = mean[0] + np.abs(self.X) @ mean[1:] if len(mean) > 1 else mean[0]
-        return bool(np.any(np.abs(self._rows.offset - self.model.prior_mean(self.X)) > PRIOR_MEAN_ROUNDING * size))
-
-    @property
-    def loo_log_density(self) -> FloatArray:
-        """log p(y_i | the other rows) for every row, (N,), at the hyperparameters of the model.
-
-        Exact for Gaussian noise; with EP free, from the cavities. A row of weight above one leaves one of its copies
-        out; for a row of weight zero, which was not used, it is the predictive density.
-
-        Raises
-        ------
-        ValueError
-            If a cavity without a row is improper, naming the row.
-        """
-        return self._proper_loo()
-
-    def _influences(self):
-        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
-        return self._influence, None if self._exact else float(np.sum(self._rho * self.variance))
-
-    @cached_property
-    def observation_digest(self) -> ObservationDigest | None:
-        """By which `compare` tells that posteriors are of the same y."""
-        return ObservationDigest.of(self._rows.y, self.model.likelihood)
-
-    @property
-    def _row_weights(self):
-        """The sample weights of the rows, None where all are one."""
-        return self._rows.unequal_weights
-
-    @property
-    def sites(self) -> Any:
-        """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
-        return Gaussian(self._tau, self._rho)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -255,38 +162,6 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         """The rows with sites as new rows are compared with them."""
         return ReferenceRows(get_program(self.model.covariance, self.n_features), self._X_in_use)
 
-    def standard_errors(self) -> Hyperparameters:
-        """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
-
-        This takes two fits for each number. A mean that was found counts as known.
-
-        Returns
-        -------
-        Hyperparameters
-            `hyperparameters` with standard errors; None where the evidence is flat, with a note that says so.
-
-        Raises
-        ------
-        ValueError
-            If nothing was learnt.
-
-        Examples
-        --------
-        >>> import cavity, numpy as np
-        >>> X = np.linspace(0, 6, 30)[:, None]
-        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
-        >>> learnt = cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y).standard_errors()
-        >>> learnt.names[1], round(learnt.values[1], 1), round(learnt.sd[1], 1)
-        ('rbf.lengthscale', 1.5, 0.3)
-        """
-        if self.hyperparameters is None:
-            raise ValueError("nothing was learnt: there is nothing to find standard errors of")
-        used = self._rows.in_use
-        with Threads(1) as threads, single_blas():
-            start = self._tau[used], self._rho[used]
-            evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
-            return add_standard_errors(self.hyperparameters, self.model, evidence)
-
     def _moments(self, X, threads, cache):
         if len(getattr(cache, "cross", ())) < len(X):  # new memory would have to be cleared for every block
             cache.cross = np.empty((len(X), len(self._alpha)))
@@ -304,101 +179,18 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         self._compared.cross(X, cross)
         return cross @ self._alpha, self._solver.find_covariance(gram, cross)  # (n, U) (U,)
 
-    def _check_noise_is_known(self, what):
-        if self._rows.noise is not None:
-            raise ValueError(
-                f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
-            )
+    def _check_size(self, n):
+        """Raise MemoryError if there is no room for the matrices of n more rows."""
+        allocate_matrices(self.n_samples + n)
 
-    def update(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        event: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
-        noise_variance: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> GaussianProcessPosterior:
-        """Take in new rows at the hyperparameters of the model, which are not learnt again.
+    def _make_evidence(self, rows, threads, start, extends=False):
+        """Return the evidence of rows, which go on from the solver of an exact fit if they begin with its own."""
+        known = self._solver if extends and self._exact else None
+        return Evidence(self.model.likelihood, rows, threads, self._options, start, known)
 
-        Parameters
-        ----------
-        X : array_like (n, D)
-            The new rows.
-        y : array_like (n,) or str
-            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
-            unless it is given.
-        event : array_like (n,) or str, optional
-            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
-            times take bounds (N, 2) as well, lower and upper, which need no events.
-        offset : array_like (n,) or str, optional
-            Known part of f.
-        exposure : array_like (n,) or str, optional
-            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        noise_variance : array_like (n,) or str, optional
-            Known noise variances of the rows; needed if, and only if, the fit had them.
-        sample_weight : array_like (n,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out.
-
-        Returns
-        -------
-        GaussianProcessPosterior
-            What a fit of all rows with ``learn=False`` returns; this one stays as it is.
-            EP starts from the sites known; with Gaussian noise n new rows cost N^2 n operations.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For bad rows, before any work.
-        MemoryError, NotPositiveDefiniteError, OverflowError
-            As `GaussianProcess.fit`.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If EP did not converge.
-        """
-        columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        columns |= {"event": event, "exposure": exposure}
-        names = {"names": self.columns, "roles": self.roles}
-        X = self._with_mean_columns(X)
-        dataset = Dataset.open(X, columns, **names, check_size=lambda n: allocate_matrices(self.n_samples + n))
-        X = read_dense(dataset, self.n_features)
-        observations = Observations.of(self.model.likelihood, dataset, fitted=self)
-        if (observations.noise is None) != (self._rows.noise is None):
-            raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
-        rows = add_prior_means(self.model, observations.rows(X))
-        joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
-        start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
-        with Threads(1) as threads, single_blas():
-            known = self._solver if self._exact else None
-            evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
-            point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
-            labels = observations.labels | {"columns": self.columns or observations.names, "dropped": self.dropped}
-            labels["coding"] = self.coding
-            posterior = build_posterior(self.model, evidence, point, hyperparameters=self.hyperparameters, **labels)
-        if point.fit is not None:
-            point.fit.warn(self._options)
-        return posterior
-
-    def _completed(self):
-        """This posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
-        rows, likelihood = self._rows, self.model.likelihood
-        mean, variance, loo = (values.copy() for values in (self.mean, self.variance, self._loo))
-        if rows.f_known is not None:
-            loo[rows.f_known] = rows.log_p_known(likelihood)[0]
-        out = rows.left_out
-        if out.any():
-            new = rows.part(out)
-            offset = new.offset - self.model.prior_mean(new.X)
-            mean[out], variance[out] = moments = self.predict(new.X, offset=offset)
-            if rows.noise is None:
-                loo[out] = integrate_log_density(likelihood, new.y, *moments)
-            else:
-                loo[out] = compute_gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
-        return replace(self, mean=mean, variance=variance, _loo=loo)
+    @classmethod
+    def _build(cls, model, evidence, point, **fields):
+        return build_posterior(model, evidence, point, **fields)
 
 
 def _make_lazy_field(name):

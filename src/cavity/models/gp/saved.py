@@ -5,7 +5,10 @@ import numpy as np
 from cavity.base import records
 from cavity.base.records import FINITE_REAL, TRUTH_VALUE, UNIT_SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
+from cavity.models.gp.chain_processes import PROCESS_METHODS, find_obstacle
+from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
+from cavity.models.process.saved import COVARIANCE_SETTING
 
 NEGATIVE_SITE_ARRAYS = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 SAVED_ARRAYS = {
@@ -22,12 +25,17 @@ SAVED_ARRAYS = {
     "prior_mean": Array("() | P"),
     "trace_learning?": Array("l", "any"),
 }
+MODEL_SETTINGS = {
+    "likelihood": LIKELIHOOD_SETTING,
+    "covariance": COVARIANCE_SETTING,
+    "method?": one_of(*PROCESS_METHODS),
+}
 EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": UNIT_SHARE}  # options of these fits alone
-SAVED_SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": TRUTH_VALUE, "log_determinant": FINITE_REAL}}
+SAVED_SETTINGS = {"n_samples": integer(1, "N")}
 
 
-def _fits(arrays, settings, sizes):
-    """Whether rows, solver and model fit together, as a rule of the record."""
+def _rows_fit(arrays, settings, sizes):
+    """Whether rows and model fit together, as a rule of the record."""
     check_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
     likelihood, y = settings["likelihood"], arrays["rows_y"]
     with records.refusing("array 'rows_y': "):
@@ -38,6 +46,17 @@ def _fits(arrays, settings, sizes):
         return "array 'rows_X' must be 'X'"
     if np.any((arrays.get("rows_weights", np.ones(1)) == 0) & ~arrays["rows_spare"]):
         return "array 'rows_weights' must be positive but where 'rows_spare' is true"
+    return None
+
+
+def _chain_fits(arrays, settings, sizes):
+    """Whether the covariance is one of chains, and the posterior of the sites is proper."""
+    obstacle = find_obstacle(settings["covariance"], None, sizes["D"])
+    return None if obstacle is None else f"a chain {obstacle}"
+
+
+def _solver_fits(arrays, settings, sizes):
+    """Whether the solver is one of the rows in use."""
     used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
     if used != sizes["U"]:
         return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
@@ -62,10 +81,13 @@ def _rows(X, y, base, spare, idle, weights=None, noise=None):
     return Rows(X, y, base, weights, noise, idle if np.any(idle) else None)
 
 
+NAMES_OF_PLACES = {"rows_": "_rows.", "prior_mean": "model.mean"}
+RECORD_FORMS = {"_rows": (_stored, _rows)}
 POSTERIOR_RECORD = Record(
     SAVED_ARRAYS,
-    SAVED_SETTINGS,
-    (together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)), _fits),
-    {"rows_": "_rows.", "solver": "_solver", "prior_mean": "model.mean"},
-    {"_rows": (_stored, _rows)},
+    SAVED_SETTINGS | {"solver": {"inverted": TRUTH_VALUE, "log_determinant": FINITE_REAL}},
+    (together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)), _rows_fit, _solver_fits),
+    NAMES_OF_PLACES | {"solver": "_solver"},
+    RECORD_FORMS,
 )
+CHAIN_RECORD = Record(SAVED_ARRAYS, SAVED_SETTINGS, (_rows_fit, _chain_fits), NAMES_OF_PLACES, RECORD_FORMS)

@@ -186,12 +186,16 @@ class ColumnScales:
 
 
 def scale_prior_variance(columns, constant, location, size):
-    """Return prior variances of the weights of columns; a constant column is a wide intercept."""
+    """Return prior variances of the weights of columns; a constant column is a wide intercept.
+
+    Location and size may be (B, 1); the variances are (B, D) then.
+    """
     with np.errstate(over="ignore"):
         variance = (size / np.where(columns.scale > 0, columns.scale, 1.0)) ** 2
         if constant.any():
-            reach = INTERCEPT_VARIANCE_RATIO * size**2 + location**2 + np.sum((variance * columns.mean**2)[~constant])
-            variance[constant] = reach / columns.mean[constant] ** 2
+            others = np.sum((variance * columns.mean**2)[..., ~constant], axis=-1, keepdims=True)
+            reach = INTERCEPT_VARIANCE_RATIO * size**2 + location**2 + others
+            variance[..., constant] = reach / columns.mean[constant] ** 2
     return check_within_range(variance, "prior_variance=None: variances in the scale of the columns")
 
 

@@ -59,7 +59,7 @@ def find_beliefs(features, base, scale, tau, rho):
     precision = scale[:, :, None] * gram * scale[:, None, :]
     precision[:, np.arange(scale.shape[1]), np.arange(scale.shape[1])] += 1.0
     pulled = scale * np.matmul(features.T, (tau - rho * base)[:, :, None])[:, :, 0]
-    factor, proper = _factorise(precision)
+    factor, proper = factorise(precision)
     triangle = np.linalg.inv(factor)
     u = np.matmul(np.swapaxes(triangle, 1, 2), np.matmul(triangle, pulled[:, :, None]))[:, :, 0]
     spread = np.matmul(triangle * scale[:, None, :], features.T)  # (M, M) (M, N)
@@ -69,7 +69,7 @@ def find_beliefs(features, base, scale, tau, rho):
     return BatchBelief(precision, triangle, u, mean, variance, proper)
 
 
-def _factorise(precision):
+def factorise(precision):
     """Return the lower Cholesky factors of matrices (A, M, M), the identity where there is none, and where there is."""
     proper, identity = np.isfinite(precision).all(axis=(1, 2)), np.eye(precision.shape[1])
     if not proper.all():

@@ -6,9 +6,11 @@ from functools import partial
 
 import numpy as np
 
+from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
-from cavity.likelihoods.parameters import FreeParameters
+from cavity.likelihoods.parameters import FreeParameters, is_built_in
 from cavity.models.many.batch import BatchSolver, LogNormalPriors
+from cavity.models.many.gaussian import GaussianSolver
 from cavity.models.many.site_batch import SiteBatch
 
 FIRST_EFFECT_SHARE = 0.5  # of the spread of f, as the sd of random effects that a search begins with
@@ -45,18 +47,27 @@ class ResponseFits:
             getattr(self, f.name)[index] = getattr(part, f.name)
 
 
-def check_response(problem, y):
-    """Return a checked response (N,), and "" or the reason why it cannot be fitted."""
+def check_responses(problem, raw):
+    """Return checked responses (B, N), and for each of them "" or the reason why it cannot be fitted."""
+    likelihood, reasons = problem.likelihood, [""] * len(raw)
     try:
-        checked = problem.likelihood.check(y)
-    except (ValueError, TypeError) as error:
-        return y, str(error)
-    if problem.names and np.all(checked == checked[0]):
-        if not problem.likelihood.discrete:
-            return checked, NO_SPREAD_STATUS.format(problem.names[0])
-        if checked[0] == 0:
-            return checked, ONLY_ZEROS_STATUS
-    return checked, ""
+        if not is_built_in(likelihood) or has_classes(likelihood):
+            raise ValueError  # what a response may hold depends on the whole of it
+        checked = likelihood.check(raw.ravel()).reshape(raw.shape)
+    except (ValueError, TypeError):
+        checked = np.array(raw, dtype=np.float64)
+        for b, y in enumerate(raw):
+            try:
+                checked[b] = likelihood.check(y)
+            except (ValueError, TypeError) as error:
+                reasons[b] = str(error)
+    if problem.names:
+        for b in np.flatnonzero(np.all(checked == checked[:, :1], axis=1)):
+            if not likelihood.discrete:
+                reasons[b] = reasons[b] or NO_SPREAD_STATUS.format(problem.names[0])
+            elif checked[b, 0] == 0:
+                reasons[b] = reasons[b] or ONLY_ZEROS_STATUS
+    return checked, reasons
 
 
 def fit_responses(problem, responses, offsets, threads, job, scale_factors=None, priors=None, chosen=None):
@@ -90,13 +101,20 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     priors = LogNormalPriors(np.zeros(problem.n_free), np.full(problem.n_free, np.inf)) if priors is None else priors
     spans = list(list_spans(problem, count) if chosen is None else chosen)
     task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, priors)
-    for done, (span, part) in enumerate(zip(spans, threads.imap(task, spans), strict=True), 1):
+    alone = partial(_fit_alone, problem, responses, offsets, scale_factors, priors)
+    stages = [job.substage(f"responses from {low}") for low, _ in spans]
+    saved = [stage.restore(ResponseFits) for stage in stages]
+    parts = threads.imap(task, [span for span, part in zip(spans, saved, strict=True) if part is None])
+    for done, (span, stage, part) in enumerate(zip(spans, stages, saved, strict=True), 1):
+        if part is None:
+            part = next(parts)
+            for number in np.flatnonzero(part.status == LEFT_STATUS):
+                alone(part, int(number), span[0])
+            stage.store(partial(replace, part, status=np.array(part.status, dtype=str)))
         fits.put(slice(*span), part)
         if job.report(done, rows=span[1] - span[0], left=len(spans) - done):
             break
-    fits.status[(fits.status == "") | (job.stopped & (fits.status == LEFT_STATUS))] = STOPPED_STATUS
-    for number in np.flatnonzero(fits.status == LEFT_STATUS):
-        _fit_alone(problem, responses, offsets, scale_factors, priors, fits, int(number))
+    fits.status[fits.status == ""] = STOPPED_STATUS
     return fits
 
 
@@ -111,12 +129,11 @@ def _fit_span(problem, responses, offsets, features, scale_factors, priors, low,
     raw, offset = responses.read(low, high), offsets(low, high)
     d, m = problem.rows.X.shape[1], features.shape[1]
     fits = ResponseFits.empty(high - low, m, problem.n_free)
-    checked = [check_response(problem, y) for y in raw]
-    fits.status[:] = [reason for _, reason in checked]
+    checked, fits.status[:] = check_responses(problem, raw)
     has_prior = np.isin(fits.status, ["", ONLY_ZEROS_STATUS])
     if not has_prior.any():
         return fits
-    y, offset = np.array([y for y, _ in checked])[has_prior], offset[has_prior]
+    y, offset = checked[has_prior], offset[has_prior]
     mean, scale = problem.priors_of(y, offset)
     if scale_factors is not None:
         scale[:, :d] *= scale_factors
@@ -137,11 +154,15 @@ def _fit_span(problem, responses, offsets, features, scale_factors, priors, low,
 
 def _fit_batch(problem, features, y, offset, mean, scale, priors, fits, index):
     """Fit checked responses by `BatchSolver` and put what it solves into the fits."""
-    X = problem.rows.X
-    base = offset + np.matmul(X, mean[:, :, None])[:, :, 0]
-    free, likelihood = _choose_starts(problem, y, offset)
-    sites = SiteBatch(likelihood, problem.names, y, problem.rows.weights, problem.run.power)
-    solution = BatchSolver(features, sites, base, scale, problem.groups, priors, problem.run).solve(free)
+    base = offset + np.matmul(problem.rows.X, mean[:, :, None])[:, :, 0]
+    if problem.is_gaussian:
+        noise, weights = problem.likelihood.noise_variance, problem.rows.weight() * np.ones(problem.rows.n)
+        known = weights, noise, problem.groups, priors, problem.run.max_iter
+        solution = GaussianSolver(features, y, base, scale, *known).solve()
+    else:
+        free, likelihood = _choose_starts(problem, y, offset)
+        sites = SiteBatch(likelihood, problem.names, y, problem.rows.weights, problem.run.power)
+        solution = BatchSolver(features, sites, base, scale, problem.groups, priors, problem.run).solve(free)
     solved, at = solution.solved, index[solution.solved]
     for j, group in enumerate(problem.groups, len(problem.names)):
         scale[:, group] *= np.exp(0.5 * solution.free[:, j, None])
@@ -188,10 +209,11 @@ def _choose_starts(problem, y, offset):
     return free, filled
 
 
-def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number):
-    """Fit a response that its batch has left, as `fit` does."""
-    y, _ = check_response(problem, responses.read(number, number + 1)[0])
-    rows = replace(problem.rows, y=y, offset=offsets(number, number + 1)[0])
+def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number, first):
+    """Fit a response that its batch, which begins with response `first`, has left, as `fit` does."""
+    span = first + number, first + number + 1
+    checked, _ = check_responses(problem, responses.read(*span))
+    rows = replace(problem.rows, y=checked[0], offset=offsets(*span)[0])
     with warnings.catch_warnings():  # the status says what they say
         warnings.simplefilter("ignore")
         try:

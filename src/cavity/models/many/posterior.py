@@ -29,7 +29,8 @@ from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 
-LONE_POSTERIOR_MAKERS: dict[str, Any] = {}  # by `model_kind`: functions (posteriors, number) of the families
+# by `model_kind`: functions (posteriors, number) and (posteriors, X, groups, levels, offset, exposure) of the families
+LONE_POSTERIOR_MAKERS: dict[str, Any] = {}
 
 
 def find_false_sign_rates(mean, sd):
@@ -100,6 +101,9 @@ class ManyPosterior(Posterior):
     effect_names: tuple[str, ...] = declare(records.names(), "Names of the random effects.", ())
     shared_names: tuple[str, ...] = declare(records.names(), "What was found from all responses together.", ())
     shared_values: FloatArray | None = declare(Array("s"), "Its values.", None)
+    template: dict[str, Any] | None = declare(
+        Nullable(records.JSON_OBJECT), "Of a mixed model, one of the single posteriors, as files have it.", None
+    )
     _covariance: FloatArray = declare(Array("G T", "any"), name="covariance")
 
     kind: ClassVar[str] = "many"
@@ -262,32 +266,40 @@ class ManyPosterior(Posterior):
 
         Returns
         -------
-        GLMPosterior
-            With the covariance of the weights, but without sites and leave-one-out densities.
+        GLMPosterior or MixedGLMPosterior
+            With the covariance of weights and effects, but without sites and leave-one-out densities.
 
         Raises
         ------
         ValueError
-            If the response has no posterior, with the reason, and for mixed models.
+            If the response has no posterior, with the reason.
         """
         number = self._number(response)
         if np.isnan(self.mean[number]).any():
             message = f"must have a posterior, got {str(self.names[number])!r}: {self.status[number]}"
             raise arrays.error_of("response", message)
-        make = LONE_POSTERIOR_MAKERS.get(self.model_kind)
-        if make is None:
-            raise arrays.error_of("response", f"has no single posterior in a fit of many by {self.model_kind!r}")
-        return make(self, number)
+        return LONE_POSTERIOR_MAKERS[self.model_kind][0](self, number)
 
     def predict(
-        self, X: Data, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+        self,
+        X: Data,
+        *,
+        groups: Any = None,
+        levels: str = "known",
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> tuple[FloatArray, FloatArray]:
-        """Predict the latent values f = x'w + offset of new rows in all responses.
+        """Predict the latent values f of new rows in all responses.
 
         Parameters
         ----------
         X : array_like (n, D), data frame, path or Source
             Rows, as in the fit.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new", "zero"}, default "known"
+            "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
+            "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -301,15 +313,14 @@ class ManyPosterior(Posterior):
         Raises
         ------
         ValueError, TypeError
-            For rows and columns that do not fit, and for mixed models.
+            For rows, columns and levels that do not fit.
         """
-        first = np.flatnonzero(~np.isnan(self.mean).any(axis=1))
-        if not first.size:
+        if np.isnan(self.mean).any(axis=1).all():
             raise arrays.error_of("X", "cannot be predicted: no response has a posterior")
-        rows, known, _ = self.of(int(first[0]))._linear_rows(X, offset, exposure)
+        rows, known, more = LONE_POSTERIOR_MAKERS[self.model_kind][1](self, X, groups, levels, offset, exposure)
         mean = np.matmul(rows, self.mean[:, :, None])[:, :, 0] + (0.0 if known is None else known)
         variance = [np.sum(self._covariance * _pair_weights(row), axis=1) for row in rows]
-        return mean, np.array(variance).T
+        return mean, np.array(variance).T + more
 
     def summary(self) -> Table:
         """Return a table of the responses: what was learnt, the log evidence, sweeps and how each fit ended.

@@ -1,18 +1,19 @@
 """The part of a fit of many responses that depends on the design alone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cavity.base.rows import Rows
+from cavity.jobs.job import SILENT_JOB
+from cavity.likelihoods import Gaussian
 from cavity.likelihoods.base import has_kernel_for
-from cavity.likelihoods.parameters import PARAMETER_DOMAINS, list_open_parameters
-from cavity.models.defaults import follows_units, is_real
-from cavity.models.linear.prior import Prior
+from cavity.likelihoods.parameters import PARAMETER_DOMAINS, FreeParameters, list_open_parameters
+from cavity.models.many.priors import PriorChoice
 
-MAX_BATCH_RESPONSES = 256  # worked on together: calls of NumPy cost a tenth of the work then, and arrays stay in cache
+MAX_BATCH_RESPONSES = 512  # worked on together: calls of NumPy cost a tenth of the work then, and arrays stay in cache
 MAX_BATCH_NUMBERS = 1 << 20  # of one array of a batch: 8 MB
 SCALAR_DOMAINS = {*PARAMETER_DOMAINS} - {"increasing"}
 MAX_BATCH_COLUMNS = 256  # of the design: above, a fit alone is as fast
@@ -28,30 +29,27 @@ class ManyProblem:
         Parameters that are None are learnt by response.
     rows : Rows
         Rows with prepared X, weights and the offset of all responses; y is that of one response.
-    prior : Prior
-        Of the weights for that y.
-    choose_prior : callable
-        choose_prior(rows) returns mean and variance of the prior for other y.
+    choice : PriorChoice
+        Of the priors of the weights.
     effects : ndarray (N, L)
         Columns of random effects, behind those of X.
     groups : list of slice
         Columns of [X, effects] by random effects whose variance is learnt.
     effect_scale : ndarray (L,)
         Prior standard deviations of random effects that are given; 1 for those that are learnt.
-    fit_alone : callable
-        fit_alone(rows, scale_factors, priors) returns the `LoneFit` of one response; both may be None.
+    solve_alone : callable
+        solve_alone(rows, settings, run) returns a `LoneSolution` of one response under settings of its prior.
     run : Options
         Those of EP.
     """
 
     likelihood: Any
     rows: Rows
-    prior: Prior
-    choose_prior: Callable
+    choice: PriorChoice
     effects: np.ndarray
     groups: list
     effect_scale: np.ndarray
-    fit_alone: Callable
+    solve_alone: Callable
     run: Any
 
     @property
@@ -65,9 +63,9 @@ class ManyProblem:
         return len(self.names) + len(self.groups)
 
     @property
-    def has_own_priors(self):
-        """Whether the default prior depends on the observations."""
-        return is_real(self.likelihood) or follows_units(self.likelihood)
+    def prior(self):
+        """That of the first response."""
+        return self.choice.first
 
     @property
     def batch_size(self):
@@ -81,8 +79,13 @@ class ManyProblem:
         scalars = all(self.likelihood.parameters[name] in SCALAR_DOMAINS for name in self.names)
         exponent = self.run.power * np.minimum(1.0, self.rows.weight())
         few = self.rows.X.shape[1] + self.effects.shape[1] <= MAX_BATCH_COLUMNS
-        independent = self.prior.variance.ndim < 2 or not self.has_own_priors
+        independent = self.prior.variance.ndim < 2 or not self.choice.follows_responses
         return few and scalars and independent and self.rows.in_use.all() and has_kernel_for(self.likelihood, exponent)
+
+    @property
+    def is_gaussian(self):
+        """Whether the evidence has a closed form."""
+        return type(self.likelihood) is Gaussian and self.likelihood.noise_variance != 0
 
     def features(self):
         """Return the whitened design (N, M), and the root of the prior covariance that is in it, None for none."""
@@ -93,17 +96,25 @@ class ManyProblem:
 
     def priors_of(self, y, offset):
         """Return prior means (B, D) and standard deviations of whitened columns (B, M) of responses (B, N)."""
-        count, priors = len(y), [self.prior]
-        if self.has_own_priors:
-            d = self.rows.X.shape[1]
-            rows = (Rows(self.rows.X, *pair, self.rows.weights) for pair in zip(y, offset, strict=True))
-            priors = [Prior.of(*self.choose_prior(each), d) for each in rows]
-        mean = np.array([prior.mean for prior in priors])
-        roots = [np.ones(len(prior.mean)) if prior.variance.ndim == 2 else prior.root for prior in priors]
-        scale = np.hstack([np.array(roots), np.broadcast_to(self.effect_scale, (len(priors), len(self.effect_scale)))])
-        return np.array(np.broadcast_to(mean, (count, mean.shape[1]))), np.array(
-            np.broadcast_to(scale, (count, scale.shape[1]))
-        )
+        mean, sd = self.choice.of_responses(y, offset)
+        return mean, np.hstack([sd, np.tile(self.effect_scale, (len(y), 1))])
+
+    def fit_alone(self, rows, scale_factors, priors):
+        """Return the `LoneFit` of one response, with factors on its prior standard deviations or None."""
+        mean, variance = self.choice.of_response(rows.y, rows.offset)
+        settings = {"prior_mean": mean, "priors": priors.by_name(self.names)}
+        settings["prior_variance"] = variance if scale_factors is None else variance * scale_factors**2
+        return LoneFit.of(self.solve_alone(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self.names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoneSolution:
+    """A solution of `fit`, and what its family knows of the effects."""
+
+    solution: Any
+    covariance: np.ndarray  # (M, M): of weights and random effects
+    effect_variances: np.ndarray  # (L,): of their priors
+    learnt_variances: list  # one for each that was learnt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,3 +128,19 @@ class LoneFit:
     n_iter: int
     status: str
     free: np.ndarray  # (k,): free numbers of what was learnt
+
+    @classmethod
+    def of(cls, lone, names):
+        """Return the outcome of a `LoneSolution`; `names` are those of the learnt parameters of the likelihood."""
+        solution = lone.solution
+        problem, fit, likelihood = solution.problem, solution.fit, solution.problem.model.likelihood
+        root = problem.prior.root
+        return cls(
+            mean=solution.weights.mean,
+            covariance=lone.covariance,
+            prior_sd=np.append(np.ones(len(root)) if root.ndim == 2 else root, np.sqrt(lone.effect_variances)),
+            log_evidence=fit.log_evidence + problem.rows.log_p_known(likelihood)[1],
+            n_iter=fit.n_iter,
+            status=fit.outcome(solution.searched)["status"],
+            free=np.append(FreeParameters(likelihood, names).pack(likelihood), np.log(lone.learnt_variances)),
+        )

@@ -59,8 +59,10 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
     m = d + problem.effects.shape[1]
     arrays.allocate_matrices(1, (responses.shape[1], m * (m + 1) // 2), "fit_many: covariances of all responses")
     offsets = inputs.offsets(likelihood, problem.rows)
-    model = {"likelihood": likelihood, "kind": model_kind}
-    with run.open(model, {}) as threads:
+    data = {name: value for name, value in problem.rows.named().items() if name != "y"} | {"Y": responses.by_response}
+    data |= {"groups": problem.effects} | {name: matrix.by_response for name, matrix in inputs.matrices.items()}
+    settings = {"share": share, "variances": problem.effect_scale, "learnt": [str(group) for group in problem.groups]}
+    with run.open(problem.choice.model, data, kind=model_kind, **settings) as threads:
         learn_shared_priors(shared, problem, responses, offsets, threads, run.job.stage("shared priors"))
         fits = fit_responses(problem, responses, offsets, threads, run.job, shared.factors, shared.priors)
     count = np.count_nonzero(fits.status != CONVERGED_STATUS)

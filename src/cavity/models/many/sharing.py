@@ -9,6 +9,7 @@ t_g and h_g the maximum and the curvature without the prior. Fits under the new 
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -137,7 +138,17 @@ def learn_shared_priors(shared, problem, responses, offsets, threads, job):
     """Find the shared priors from some of the responses, in place, in passes over these."""
     spans = list_spans(problem, responses.shape[1])
     spans = spans[:: max(1, -(-responses.shape[1] // MAX_SHARED_RESPONSES))]
-    for _ in range(MAX_SHARED_PASSES if shared.parameters or shared.weights else 0):
-        fits = fit_responses(problem, responses, offsets, threads, job, shared.factors, shared.priors, spans)
-        if job.stopped or shared.renew(fits) <= SHARED_TOL:
+    if not (shared.parameters or shared.weights):
+        return
+    state = job.restore() or {"passes": 0, "change": np.inf}
+    passes, change = state.pop("passes"), state.pop("change")
+    for name, value in state.items():
+        setattr(shared, name, value)
+    while passes < MAX_SHARED_PASSES and change > SHARED_TOL:
+        stage = job.substage(f"pass {passes}")
+        fits = fit_responses(problem, responses, offsets, threads, stage, shared.factors, shared.priors, spans)
+        if job.stopped:
             break
+        passes, change = passes + 1, shared.renew(fits)
+        state = {name: getattr(shared, name).copy() for name in ("centre", "sd", "factors")}
+        job.store(partial(dict, state, passes=passes, change=change))

@@ -40,13 +40,12 @@ class SiteBatch:
 
     def match(self, encoded, mean, variance):
         """Return log_z, tau and rho, (A, N) each, that match p^e times cavities N(mean, variance)."""
-        out = np.empty((3, *mean.shape))
-        for a, (parameters, numbers, extra) in enumerate(zip(*encoded, strict=True)):
-            site_kernel.evaluate(
-                *(self.common.kind, parameters, self.common.exponent, numbers, extra),
-                *(mean[a], variance[a], True, *out[:, a]),
-            )
-        return out
+        log_z, tau, rho = np.empty((3, *mean.shape))
+        parameters, numbers, extra = encoded
+        site_kernel.evaluate_responses(
+            self.common.kind, parameters, self.common.exponent, numbers, extra, mean, variance, log_z, tau, rho
+        )
+        return log_z, tau, rho
 
     def visit(self, encoded, features, base, scale):
         """Return the sites after a first sweep from the prior, one site after the other: tau and rho, (A, N)."""

@@ -72,8 +72,10 @@ class Effects:
         values = self.factor.copy()
         with Threads(1) as threads, single_blas():
             self.cholesky.invert(values, threads)
-        inverse = values[self.cholesky.positions(self.indices, self.columns)]
-        return inverse if self.kriging is None else inverse - self.kriging.lost_covariance(self.indices, self.columns)
+            inverse = values[self.cholesky.positions(self.indices, self.columns)]
+            if self.kriging is not None:
+                self.kriging.take_out(self.indptr, self.indices, inverse, threads)
+        return inverse
 
     @cached_property
     def kriging(self):

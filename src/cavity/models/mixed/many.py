@@ -6,18 +6,18 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base import arrays
-from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.parameters import FreeParameters, list_open_parameters
-from cavity.models.linear.defaults import ColumnScales, choose_prior, has_added_intercept, resolve_defaults
-from cavity.models.linear.prior import Prior
+from cavity.base.public_objects import replace_unchecked
+from cavity.likelihoods.parameters import list_open_parameters
+from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.many.inputs import ManyInputs, with_formula
-from cavity.models.many.problem import LoneFit, ManyProblem
+from cavity.models.many.priors import PriorChoice
+from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
 from cavity.models.mixed.inputs import Inputs
+from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
-from cavity.sources.features import find_constant_columns
 
 
 def fit_many(model, settings, match, X, Y, groups, names, columns, share, options):
@@ -48,7 +48,13 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, share, option
     labels |= {"has_offset": rows.has_offset or bool(opened.matrices)}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
     learnt = [component_names(term)[0] for term, given in _pairs(inputs, match) if given is None]
-    return run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
+    posterior = run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
+    prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+    settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre, "priors": None}
+    settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
+    good = np.flatnonzero(~np.isnan(posterior.mean).any(axis=1))
+    template = describe_template(make_posterior(*settings, posterior, int(good[0]))) if good.size else None
+    return replace(posterior, template=template)
 
 
 def _pairs(inputs, match):
@@ -66,48 +72,21 @@ def _check_terms(terms):
 
 def make_problem(model, fixed, rows, resolved, terms, given, run):
     """Return the `ManyProblem` of a mixed model; `fixed` are the settings of its fixed effects."""
-    added = has_added_intercept(fixed.intercept)
-    constant, scales = find_constant_columns(rows.X, rows.weights), ColumnScales.of(fixed, rows, added)
     names, d = list_open_parameters(fixed.likelihood), resolved.rows.X.shape[1]
-
-    def choose(new):
-        return choose_prior(fixed, replace(rows, y=new.y, offset=new.offset), scales, constant, added)
-
     effects = [term.Z * (term.codes[:, None] == np.arange(len(term.levels))) for term in terms]
     starts = np.cumsum([d, *(part.shape[1] for part in effects)])
     groups = [slice(*map(int, span)) for span, value in zip(pairwise(starts), given, strict=True) if value is None]
     sds = [1.0 if value is None else float(np.sqrt(value[0, 0])) for value in given]
-    prior = Prior.of(resolved.model.prior_mean, resolved.model.prior_variance, d)
-    scale = np.repeat(sds, np.diff(starts))
-    many = ManyProblem(fixed.likelihood, resolved.rows, prior, choose, np.hstack(effects), groups, scale, None, run)
 
-    def fit_alone(new, factors, priors):
-        mean, variance = choose(new) if many.has_own_priors else (prior.mean, prior.variance)
-        numbers = {"prior_mean": mean, "prior_variance": variance if factors is None else variance * factors**2}
-        numbers["priors"] = priors.by_name(names)
-        lone = replace(model, effects=tuple(term.group for term in terms), **numbers)
-        with replace(run, n_threads=1, job=SILENT_JOB).open(lone, {}) as threads:
-            problem = MixedProblem.of(lone, new, terms, given)
-            solution = solve(problem, names, replace(run, job=SILENT_JOB), threads)
-        return _describe_lone(solution, names, given)
+    def solve_alone(new, settings, run):
+        lone = replace(model, effects=tuple(term.group for term in terms), **settings)
+        with run.open(lone, {}) as threads:
+            solution = solve(MixedProblem.of(lone, new, terms, given), names, run, threads)
+        problem = solution.problem
+        variances = [float(setting[0, 0]) for setting in problem.settings]
+        learnt = [variance for variance, value in zip(variances, given, strict=True) if value is None]
+        repeated = np.repeat(variances, [block.size for block in problem.layout.blocks])
+        return LoneSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, learnt)
 
-    return replace(many, fit_alone=fit_alone)
-
-
-def _describe_lone(solution, names, given):
-    """Return the `LoneFit` of a solution."""
-    problem, fit, likelihood = solution.problem, solution.fit, solution.problem.model.likelihood
-    variances = [float(setting[0, 0]) for setting in problem.settings]
-    blocks = [np.full(block.size, variance) for block, variance in zip(problem.layout.blocks, variances, strict=True)]
-    free = [np.log(variance) for variance, value in zip(variances, given, strict=True) if value is None]
-    size, prior = problem.layout.size, problem.prior
-    fixed_sd = np.ones(len(prior.root)) if prior.root.ndim == 2 else prior.root
-    return LoneFit(
-        mean=solution.weights.mean,
-        covariance=solution.weights.covariance(np.arange(size)),
-        prior_sd=np.concatenate([fixed_sd, *map(np.sqrt, blocks)]),
-        log_evidence=fit.log_evidence + problem.rows.log_p_known(likelihood)[1],
-        n_iter=fit.n_iter,
-        status=fit.outcome(solution.searched)["status"],
-        free=np.concatenate([FreeParameters(likelihood, names).pack(likelihood), free]),
-    )
+    choice, scale = PriorChoice.of(fixed, rows, resolved), np.repeat(sds, np.diff(starts))
+    return ManyProblem(fixed.likelihood, resolved.rows, choice, np.hstack(effects), groups, scale, solve_alone, run)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from cavity.base import arrays
@@ -32,8 +33,10 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_prio
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
+from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
 from cavity.models.mixed.integration import METHOD_NAMES
+from cavity.models.mixed.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
@@ -179,7 +182,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
             With a formula a data frame with all its columns. Else the columns of the fixed effects; a data frame may
             have y, groups and others among its columns, which are named below.
         y : array_like (N,) or str, optional
-            Observations, as the likelihood wants them; a formula says what they are.
+            Observations in the form of the likelihood; a formula says what they are.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups by their names; by default columns of X, which are then no features.
         event : array_like (N,) or str, optional
@@ -204,8 +207,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
             Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
             variance by more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.
@@ -320,3 +323,6 @@ def model_from_settings(effects, intercept=None, centre=None, reader_intercept=F
     """Return the model of a posterior, whose settings are numbers; files of earlier versions have no `intercept`."""
     intercept = False if intercept is None and not isinstance(effects, str) else intercept
     return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)
+
+
+LONE_POSTERIOR_MAKERS["mixed"] = tuple(partial(make, model_from_settings) for make in (make_lone_posterior, read_rows))

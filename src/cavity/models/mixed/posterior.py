@@ -263,7 +263,7 @@ class MixedGLMPosterior(
         X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         y : array_like (n,) or str, optional
-            Observations, as the likelihood wants them; a formula says what they are.
+            Observations in the form of the likelihood; a formula says what they are.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -308,7 +308,7 @@ class MixedGLMPosterior(
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
         y : array_like (n,) or str, optional
-            Observations, as the likelihood wants them; a formula says what they are.
+            Observations in the form of the likelihood; a formula says what they are.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         event : array_like (n,) or str, optional

@@ -75,14 +75,14 @@ def improve_by_moves(sweeps, climb, options, like=()):
             fit, before = _repeat_last_pass(fit), 0  # for the sums that candidates are made of
         better = False
         for number, state in islice(enumerate(_propose_moves(sweeps, fit.state), 1), before, None):
-            left = options.max_iter - fit.n_iter
-            if left < 1:
+            passes = options.max_iter - fit.n_iter
+            if passes < 1:
                 break
             more = options.after(fit)
-            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").substage("trial"))
+            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, passes), job=more.job.stage("moves").substage("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
-            if better and trial.status == MAX_ITER_STATUS and left > trial.n_iter:
+            if better and trial.status == MAX_ITER_STATUS and passes > trial.n_iter:
                 more = options.after(fit, trial)
                 rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").substage("rest")))
                 trial = engine.join_fits(trial, rest)

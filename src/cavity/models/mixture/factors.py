@@ -156,9 +156,9 @@ class GaussianFactors:
 
     def at(self, natural):
         parts, end = [], 0
-        for known in (self.mean, self.beta, self.scatter, self.nu):
-            parts.append(natural[end : end + known.size].reshape(known.shape))
-            end += known.size
+        for array in (self.mean, self.beta, self.scatter, self.nu):
+            parts.append(natural[end : end + array.size].reshape(array.shape))
+            end += array.size
         pull, moment, beta, nu = parts[0], parts[2], -2.0 * parts[1], 2.0 * parts[3]
         if not (np.isfinite(natural).all() and (beta > 0).all() and (nu > self.least).all()):
             return None

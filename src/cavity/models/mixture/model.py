@@ -122,8 +122,8 @@ class GaussianMixture(Public):
         set_fields(self, n_components=arrays.check_integer(self.n_components, "n_components", low=1))
         arrays.check_choice(self.covariance, "covariance", COVARIANCE_KINDS)
         arrays.check_choice(self.weights, "weights", WEIGHT_KINDS)
-        each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
-        self._keep("weight_concentration_prior", "a number", each)
+        shape = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
+        self._keep("weight_concentration_prior", "a number", shape)
         self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
         self._keep("mean_precision_prior", "a number", "(K,)")
         self._keep("degrees_of_freedom_prior", "a number", *(["(K,)"] if self.covariance != "tied" else []))
@@ -201,8 +201,8 @@ class GaussianMixture(Public):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -313,7 +313,7 @@ class GaussianMixture(Public):
             As for `fit`; of an iterator from its first minibatch, as are the priors that depend on the data.
         n_threads : int, optional
             Threads for the check of the data and the final ELBO; the result has the same bits for any number. -1 is all
-            cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            cores; by default as many as the process may use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what
             is known.
@@ -382,8 +382,8 @@ class GaussianMixture(Public):
         sample_weight : array_like (N,) or path, optional
             A row of weight w counts as w copies; 0 leaves it out.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------

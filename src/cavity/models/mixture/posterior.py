@@ -273,8 +273,8 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -297,8 +297,8 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         """
         job = Job.checked(callback, progress)
         run = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, job=job)
-        known = self.columns, self.roles
-        dataset = Dataset.open(X, {"sample_weight": sample_weight}, *known, remote=True, streamed=("sample_weight",))
+        names = self.columns, self.roles
+        dataset = Dataset.open(X, {"sample_weight": sample_weight}, *names, remote=True, streamed=("sample_weight",))
         data = dataset.sources()
         with run.open(self.model, data) as threads:
             rows = open_rows(*data.values(), threads, len(self.counts), self.model.covariance, scaling=self._scaling)
@@ -345,9 +345,9 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         others = (state.rescale(other._scaling, self._scaling) for state in (other._state, other._prior))
         state = merge_states(self._state, self._prior, *others)
         digest = join_digests(self.observation_digest, other.observation_digest)
-        known = {"columns": columns, "roles": self.roles or other.roles, "observation_digest": digest}
+        metadata = {"columns": columns, "roles": self.roles or other.roles, "observation_digest": digest}
         return self._changed(
-            state, self.n_samples + other.n_samples, status="merged", trace={}, **known, **UNKNOWN_OUTCOME
+            state, self.n_samples + other.n_samples, status="merged", trace={}, **metadata, **UNKNOWN_OUTCOME
         )
 
     def forget(self, factor: float) -> GaussianMixturePosterior:

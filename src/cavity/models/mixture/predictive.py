@@ -101,16 +101,16 @@ def _compute_wishart_terms(state, scaling, rows):
 def _compute_gamma_terms(state, scaling, rows):
     """The log t densities (n, K): of all columns that share a precision together, of each seen column alone if not."""
     factors = state.factors
-    z, seen = scaling.rows(rows), ~np.isnan(rows)
-    seen = seen[:1] if seen.all() else seen  # all rows are alike
+    z, is_observed = scaling.rows(rows), ~np.isnan(rows)
+    is_observed = is_observed[:1] if is_observed.all() else is_observed  # all rows are alike
     terms = np.empty((len(rows), len(factors.mean)))
     beta = np.broadcast_to(factors.beta, factors.mean.shape)
     for k in range(len(factors.mean)):
         widening, nu, scatter = 1.0 + 1.0 / beta[k], factors.nu[k], factors.scatter[k]
         with np.errstate(over="ignore"):  # the callers refuse rows that are out of reach of all components
-            square = np.where(seen, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
-        logs = np.where(seen, LOG_PI + np.log(widening * scatter), 0.0)
-        count = seen.astype(float)
+            square = np.where(is_observed, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
+        logs = np.where(is_observed, LOG_PI + np.log(widening * scatter), 0.0)
+        count = is_observed.astype(float)
         if len(nu) < z.shape[1]:
             square, count = np.sum(square, axis=1, keepdims=True), np.sum(count, axis=1, keepdims=True)
         ratio, power = log_gamma_ratio(0.5 * nu, 0.5 * count), 0.5 * (nu + count)

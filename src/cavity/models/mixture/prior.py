@@ -110,7 +110,7 @@ def _check_matrices(value, dim):
     array = np.asarray(value, dtype=float)
     if array.ndim == 2:
         return arrays.check_symmetric(array, "covariance_prior", dim)
-    return np.stack([arrays.check_symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
+    return np.stack([arrays.check_symmetric(matrix, f"covariance_prior[{k}]", dim) for k, matrix in enumerate(array)])
 
 
 def _check_default_covariance(square, names):
@@ -132,7 +132,7 @@ def _check_default_covariance(square, names):
 def _is_regular(square):
     """Whether every column of a covariance varies, given those before it, by more than rounding makes of nothing."""
     try:
-        left = np.diag(arrays.cholesky(square, "square")) ** 2
+        conditional_variances = np.diag(arrays.cholesky(square, "square")) ** 2
     except NotPositiveDefiniteError:
         return False
-    return bool(np.all(left > MIN_VARIANCE_SHARE * np.diag(square)))
+    return bool(np.all(conditional_variances > MIN_VARIANCE_SHARE * np.diag(square)))

@@ -73,10 +73,10 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     full = is_full(covariance)
     source = open_blocks(X, n_components, full, None if scaling is None else len(scaling.scale))
     weights, total = _open_weights(sample_weight, source, threads)
-    low, high, mean, seen, digest = check_rows(source, threads, not full, digested=True)
-    gaps = bool(np.any(seen < source.n_rows))
-    if scaling is None and not np.all(seen):
-        column = frames.describe_column(int(np.argmin(seen)), source.names)
+    low, high, mean, counts, digest = check_rows(source, threads, not full, digested=True)
+    gaps = bool(np.any(counts < source.n_rows))
+    if scaling is None and not np.all(counts):
+        column = frames.describe_column(int(np.argmin(counts)), source.names)
         raise ValueError(f"X must have a value in every column, got only nan in {column}")
     _check_size(low, high, "X")
     _check_range(low, high, source.names)
@@ -126,8 +126,8 @@ def _open_weights(sample_weight, source, threads):
         return None, float(source.n_rows)
     weights = sources.open_source(sample_weight, "sample_weight", block_rows=source.block_rows)
     if weights.n_rows != source.n_rows:
-        wanted = f"one weight for each of the {source.n_rows} rows of X"
-        raise ValueError(f"sample_weight must have {wanted}, got shape {weights.shape}")
+        requirement = f"one weight for each of the {source.n_rows} rows of X"
+        raise ValueError(f"sample_weight must have {requirement}, got shape {weights.shape}")
     low, high, mean = weights.summary(threads)
     if low < 0 or high == 0:
         raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
@@ -158,14 +158,14 @@ def _check_range(low, high, names):
 def compute_moments(data, threads, full):
     """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
     statistics, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
-    _, first, second, seen = statistics.parts()
-    if not np.all(seen > 0.0):
-        column = frames.describe_column(int(np.argmin(seen[0])), data.source.names)
+    _, first, second, counts = statistics.parts()
+    if not np.all(counts > 0.0):
+        column = frames.describe_column(int(np.argmin(counts[0])), data.source.names)
         instead = "or give mean_prior and covariance_prior"
         raise ValueError(f"X must have a value of positive weight in every column, got none in {column}; {instead}")
-    mean = (first / seen)[0]
+    mean = (first / counts)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)
-    if not np.all(seen > 1.0):
+        square = (second[0] - counts[0] * (np.outer(mean, mean) if full else mean**2)) / (counts[0] - 1.0)
+    if not np.all(counts > 1.0):
         square = np.full_like(square, np.nan)  # there is none
     return data.scaling.to_user_rows(mean), data.scaling.to_user_squares(square[None])[0]

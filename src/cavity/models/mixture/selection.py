@@ -95,7 +95,7 @@ def select_components(
       `weight_concentration_prior` is 1/K for each K unless it is given.
     * A posterior of K different components has K! equal modes, one for each labelling, of which q describes one. A
       bound on log p(X | K) that takes all of them into account is larger by log K! if they are well apart ([B]_,
-      section 10.2.4). It is not added here: components that are empty, or cover each other, cannot be told apart.
+      section 10.2.4). It is not added here: components that are empty, or cover each other, cannot be distinguished.
     * Each ELBO is that of a local optimum. ``n_init`` tries more starts.
 
     References

@@ -76,11 +76,11 @@ def choose_labels(points, weight, n_components, method, rng=None, *, missing=Fal
 def propose_labels(points, weight, n_components, *, missing=False):
     """Yield the labels of every deterministic method, no partition twice; arguments as for `initial_labels`."""
     cloud = _order_points(points, weight, missing)
-    seen = []
+    partitions = []
     for method in DETERMINISTIC_METHODS:
         labels = _compute_labels(cloud, n_components, method, None)
-        if not any(np.array_equal(labels, other) for other in seen):  # equal partitions have equal numbers
-            seen.append(labels)
+        if not any(np.array_equal(labels, other) for other in partitions):  # equal partitions have equal numbers
+            partitions.append(labels)
             yield labels
 
 
@@ -113,11 +113,11 @@ def _order_points(points, weight, missing):
 
 def _fill_missing(points, weight):
     """Return points with nan replaced by the weighted mean of the column, by 0 where nothing of it was seen."""
-    seen = np.isfinite(points)
-    known = np.where(seen, points, 0.0)
-    total = weight @ seen
-    mean = np.divide(weight @ known, total, out=np.zeros(len(total)), where=total > 0)
-    return np.where(seen, points, mean)
+    is_observed = np.isfinite(points)
+    values = np.where(is_observed, points, 0.0)
+    total = weight @ is_observed
+    mean = np.divide(weight @ values, total, out=np.zeros(len(total)), where=total > 0)
+    return np.where(is_observed, points, mean)
 
 
 def _compute_mean(points, weight):
@@ -316,22 +316,22 @@ def build_state_from_labels(prior, points, weight, labels):
     """
     k, dim = prior.factors.mean.shape
     full = prior.full
-    seen = ~np.isnan(points)
-    values = np.where(seen, points, 0.0)
+    is_observed = ~np.isnan(points)
+    values = np.where(is_observed, points, 0.0)
     member = np.zeros((k, len(points)))
     member[labels, np.arange(len(points))] = weight
-    known = member @ seen
+    observed = member @ is_observed
     with np.errstate(invalid="ignore"):
-        mean = np.where(known > 0, member @ values / known, prior.factors.mean)
+        mean = np.where(observed > 0, member @ values / observed, prior.factors.mean)
     second = np.zeros((k, dim, dim) if full else (k, dim))
     for j in range(k):
-        d = np.where(seen, points - mean[j], 0.0)[labels == j]
+        d = np.where(is_observed, points - mean[j], 0.0)[labels == j]
         w = weight[labels == j, None]
         second[j] = (w * d).T @ d if full else np.sum(w * d * d, axis=0)
     counts = np.sum(member, axis=1)
     per_column = prior.factors.beta.shape[1] > 1
     about = replace(prior.factors, mean=mean)
-    factors = about.update(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
+    factors = about.update(prior.factors, observed if per_column else counts[:, None], np.zeros((k, dim)), second)
     return MixtureState(prior.weights.update(prior.weights, counts), factors, counts)
 
 

@@ -77,10 +77,10 @@ class MixtureState:
 
     def update(self, prior, sums):
         """Return the optimal state given `RowSums` about the means of `self`."""
-        counts, first, second, seen = sums.parts()
+        counts, first, second, observed = sums.parts()
         return MixtureState(
             self.weights.update(prior.weights, counts),
-            self.factors.update(prior.factors, seen, first, second),
+            self.factors.update(prior.factors, observed, first, second),
             counts,
         )
 

@@ -17,7 +17,7 @@ from cavity.models.process.settings import Settings
 
 FREQUENCIES_PER_CYCLE = 8  # frequencies for each multiple of 1/range: neighbouring ones are in phase over the rows
 CELLS_PER_VALUE = 4  # of the grid that the values of a column are rounded to
-MIN_CYCLES = 2  # in the range of a column: less cannot be told from a trend
+MIN_CYCLES = 2  # in the range of a column: less cannot be distinguished from a trend
 
 
 def find_strongest_periods(X, f, otherwise):

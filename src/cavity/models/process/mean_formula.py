@@ -82,15 +82,15 @@ def add_mean_columns(coding, names, X):
     values = {name: columns[name] for name in sorted(coding.variables)}
     index, _ = complete_rows(values, "drop", "X", some=False)
     if index is None:
-        made = coding.fixed_columns(columns)[0].values
+        design = coding.fixed_columns(columns)[0].values
     else:
-        made = np.zeros((columns.n_rows, len(names)))
-        made[:, 0] = np.nan  # in rows without a value: one column is enough for what leaves them out, or names them
+        design = np.zeros((columns.n_rows, len(names)))
+        design[:, 0] = np.nan  # in rows without a value: one column is enough for what leaves them out, or names them
         if len(index):
-            made[index] = coding.fixed_columns(FormulaColumns(take_rows(values, index), "X"))[0].values
+            design[index] = coding.fixed_columns(FormulaColumns(take_rows(values, index), "X"))[0].values
     others = {name: columns[name] for name in columns.names if name not in coding.levels}
     others = {name: getattr(column, "array", column) for name, column in others.items()}  # without an index
-    return make_data_frame(others | dict(zip(names, made.T, strict=True)), index_of(X))
+    return make_data_frame(others | dict(zip(names, design.T, strict=True)), index_of(X))
 
 
 def add_mean_term(covariance, n_features, variances):

@@ -46,8 +46,8 @@ def add_prior_means(model, rows):
             )
         f_known = f_known if f_known.any() else None
     with np.errstate(over="ignore", invalid="ignore"):
-        known = 0.0 if rows.offset is None else rows.offset
-        base = check_within_range(known + compute_prior_means(model, rows.X), "the prior means of f")
+        offset = 0.0 if rows.offset is None else rows.offset
+        base = check_within_range(offset + compute_prior_means(model, rows.X), "the prior means of f")
     # the posterior keeps its rows and makes them read-only: they must not be the caller's
     weights, noise = (None if value is None else value.copy() for value in (rows.weights, rows.noise))
     own = {"X": rows.X.copy(), "y": rows.y.copy(), "weights": weights, "noise": noise}
@@ -118,11 +118,11 @@ def choose_learnt(model, learn, known_noise, learnable=None):
     Those that are open always are; `learnable` are those that can be, by default all.
     """
     likelihood = model.likelihood
-    known = tuple(likelihood.parameters) if learnable is None else learnable
-    asked = choose_parameters(learn, ("covariance", *known), ("covariance", *list_scales(likelihood)))
+    learnable_parameters = tuple(likelihood.parameters) if learnable is None else learnable
+    chosen = choose_parameters(learn, ("covariance", *learnable_parameters), ("covariance", *list_scales(likelihood)))
     needed = list_open_parameters(likelihood)
-    names = tuple(name for name in known if name in asked or name in needed)
-    return "covariance" in asked, () if known_noise else names
+    names = tuple(name for name in learnable_parameters if name in chosen or name in needed)
+    return "covariance" in chosen, () if known_noise else names
 
 
 def fill_open_parameters(model, rows):

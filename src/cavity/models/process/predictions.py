@@ -84,8 +84,8 @@ class ProcessPosterior(LatentPosterior):
         as_frame : bool, default False
             Whether to return a pandas data frame with the columns mean and sd, and the index of X.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
 
         Returns
         -------
@@ -105,12 +105,12 @@ class ProcessPosterior(LatentPosterior):
     def _latent(self, X, offset, exposure, n_threads=None):
         dataset = self._open(X, offset, exposure)
         X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
-        known, n_threads, cache = self._known_offset(dataset), resolve_n_threads(n_threads), local()
+        offset_values, n_threads, cache = self._known_offset(dataset), resolve_n_threads(n_threads), local()
 
         def moments(x, start, _):
             X.check_finite(x, start)
             base = compute_prior_means(self.model, x)
-            base = base if known is None else base + known[start : start + len(x)]
+            base = base if offset_values is None else base + offset_values[start : start + len(x)]
             shift, variance = self._moments(x, threads, cache)
             return base + shift, variance
 
@@ -157,13 +157,13 @@ class ProcessPosterior(LatentPosterior):
             As in `predict`.
         """
         dataset = self._open(X, offset, exposure)
-        X, known = read_dense(dataset, self.n_features), self._known_offset(dataset)
+        X, offset_values = read_dense(dataset, self.n_features), self._known_offset(dataset)
         base = compute_prior_means(self.model, X)
         gram = arrays.allocate_matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             shift, covariance = self._joint(X, gram, threads)
-            mean = (base if known is None else base + known) + shift
+            mean = (base if offset_values is None else base + offset_values) + shift
         check_moments(mean, covariance)
         return mean, covariance
 

@@ -73,10 +73,10 @@ class FreeHyperparameters(FreeSettings):
     def unpack(self, x):
         """The settings of a vector."""
         covariance, mean = np.split(x[: self.n_prior], [self.n_covariance])
-        known = self.settings.covariance
+        covariance_setting = self.settings.covariance
         return replace(
             self.settings,
-            covariance=known.with_log_parameters(covariance) if self.n_covariance else known,
+            covariance=covariance_setting.with_log_parameters(covariance) if self.n_covariance else covariance_setting,
             likelihood=self.likelihood_at(x),
             coefficients=mean if self.n_mean else self.settings.coefficients,
         )

@@ -26,8 +26,10 @@ from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
+from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import REAL_PRIOR_SCALE, find_location_and_spread
+from cavity.models.regression.newton import MAX_COLUMNS, NewtonAscent
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import add_ones, fit_weights
 from cavity.runs.executors import Threads
@@ -139,8 +141,8 @@ class LinearRegression(Public):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -175,8 +177,12 @@ class LinearRegression(Public):
         -----
         The rows are read once (and unless ``intercept=False`` the first block a second time, all of them where a column
         is constant there), into the triangular factor of [X y] (no squares of X are formed, so that nearly
-        dependent columns keep their digits); a pass then costs 2 D^3 operations whatever N. q(w) is the best one for
-        q(alpha) and q(tau), eqs. (10.99) and (10.100) of [B]_.
+        dependent columns keep their digits); a pass then costs some 3 D^3 operations whatever N. q(w) is the best one
+        for q(alpha) and q(tau), eqs. (10.99) and (10.100) of [B]_.
+
+        Up to 200 columns, ``accelerate=True`` is Newton's method in the logarithms of the means of q(alpha) and q(tau),
+        with exact derivatives; the predicted gain is that of its next step. Where the ELBO has several maxima, as with
+        ``ard=True`` and more columns than rows, it need not end in the one that sweeps lead to.
 
         Examples
         --------
@@ -188,7 +194,8 @@ class LinearRegression(Public):
         """
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         run = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, job=job)
-        return LinearRegressionPosterior(**fit_weights(self, X, y, LinearSweeps, missing, run))
+        sweeps_of = NewtonSweeps if accelerate is True else LinearSweeps
+        return LinearRegressionPosterior(**fit_weights(self, X, y, sweeps_of, missing, run))
 
 
 def factor_block(X, y, start, _):
@@ -239,7 +246,7 @@ class LinearSweeps:
     n_rows = None  # sweeps use their sums only
 
     def __init__(self, model, rows, threads, job):
-        self._model, self._threads = model, threads
+        self.model, self._threads = model, threads
         self.n_samples, size = rows.n, rows.width
         triangle = job.restore()  # R, R'R = [X y]'[X y]
         if triangle is None:
@@ -260,6 +267,11 @@ class LinearSweeps:
         """Return the number of rows of a block."""
         return ROWS_OF_QR
 
+    def ascend(self, options):
+        """Return the fit from the start, and the fields of its posterior."""
+        fit = engine.ascend(self, self.start(), options)
+        return fit, self.describe(fit.state)
+
     def start(self):
         """Return q(alpha) as if each column alone explained y, and q(tau) as if all of y were noise."""
         columns = np.einsum("ij,ij->j", self._factor, self._factor)
@@ -269,13 +281,13 @@ class LinearSweeps:
             ratios = np.concatenate([used / power, power / used])
         check_within_range(ratios, "X, y: squares of the columns, of y or their ratios")
         alpha = self.prior.around(used / power)
-        noise = Gamma(1.0, power / self.n_samples) if self._model.noise_variance is None else None
+        noise = Gamma(1.0, power / self.n_samples) if self.model.noise_variance is None else None
         return alpha, noise
 
     def _noise(self, noise):
         """Return E[tau] and E[log tau]."""
         if noise is None:
-            return 1.0 / self._model.noise_variance, -np.log(self._model.noise_variance)
+            return 1.0 / self.model.noise_variance, -np.log(self.model.noise_variance)
         return noise.mean, noise.statistics[0]
 
     def weights(self, state):
@@ -305,7 +317,7 @@ class LinearSweeps:
         tau, log_tau = self._noise(noise)
         elbo = 0.5 * (self.n_samples * (log_tau - LOG_2PI) - tau * misfit) + self.prior.elbo(alpha, second)
         elbo += 0.5 * len(root) * (1.0 + LOG_2PI) + float(np.sum(np.log(np.abs(np.diag(root)))))
-        model = self._model
+        model = self.model
         if noise is not None:
             elbo -= float(kl(noise, Gamma(model.noise_shape, model.noise_rate)))
             noise = Gamma(model.noise_shape + 0.5 * self.n_samples, model.noise_rate + 0.5 * misfit)
@@ -313,17 +325,30 @@ class LinearSweeps:
 
     def describe(self, state):
         """Return the fields of a posterior that a state stands for."""
-        alpha, noise = state
         mean, root, _, _ = self.weights(state)
+        return self._list_fields(state, mean, np.ascontiguousarray(root))
+
+    def _list_fields(self, state, mean, root):
+        alpha, noise = state
         if self.prior.intercept is not None:
             mean[0] += self.prior.intercept[0]
-        return {"mean": mean, "alpha": alpha, "noise_precision": noise, "_root": np.ascontiguousarray(root)}
+        return {"mean": mean, "alpha": alpha, "noise_precision": noise, "_root": root}
 
     def coordinates(self, state):
         return join_coordinates(state)
 
     def at(self, natural, state):
         return step_towards(state, natural)
+
+
+class NewtonSweeps(LinearSweeps):
+    """Those of models with few columns, which do without sweeps: Newton's method takes fewer passes."""
+
+    def ascend(self, options):
+        if self._factor.shape[1] > MAX_COLUMNS:
+            return super().ascend(options)
+        fit, mean, root = NewtonAscent(self, self._factor, self._target).run(self.start(), options)
+        return fit, self._list_fields(fit.state, mean, root)
 
 
 def _find_noise_misfit(arrays, settings, sizes):

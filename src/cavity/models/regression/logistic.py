@@ -24,6 +24,7 @@ from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Logit
+from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import LOGIT_PRIOR_SCALE
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
@@ -125,8 +126,8 @@ class LogisticRegression(Public):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -219,6 +220,11 @@ class LogisticSweeps:
         """Return the number of rows of a block."""
         least = max(1, min(LEAST_ROWS, MOST_NUMBERS // n_features))
         return min(MOST_ROWS, max(least, BLOCK_NUMBERS // n_features))
+
+    def ascend(self, options):
+        """Return the fit from the start, and the fields of its posterior."""
+        fit = engine.ascend(self, self.start(), options)
+        return fit, self.describe(fit.state)
 
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""

@@ -28,7 +28,7 @@ def fit_weights(model, X, y, sweeps_of, missing, run):
         The arguments of `fit`.
     sweeps_of : type
         `LinearSweeps` or `LogisticSweeps`: a view of the engine with a `likelihood` of y, `block_rows`, which returns
-        the number of rows of a block, and `describe`, which returns the fields of a posterior that a state stands for.
+        the number of rows of a block, and `ascend`, which returns the fit and the fields of its posterior.
     missing : {"raise", "drop"}
         What is done about rows with missing values.
     run : AscentOptions
@@ -46,8 +46,7 @@ def fit_weights(model, X, y, sweeps_of, missing, run):
     rows = RegressionRows.of(features, observations.y, model.intercept)
     with run.open(model, {"X": rows.X, "y": rows.y}) as threads:
         sweeps = sweeps_of(model, rows, threads, run.job.substage("rows"))
-        done = engine.ascend(sweeps, sweeps.start(), replace(run, job=run.job.substage("passes")))
-        fields = sweeps.describe(done.state)
+        done, fields = sweeps.ascend(replace(run, job=run.job.substage("passes")))
     fields |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
     fields |= {"observation_digest": observations.digest, **observations.labels}
     return fields | engine.report_outcome(done, rows.n, run)

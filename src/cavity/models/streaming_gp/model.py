@@ -178,7 +178,7 @@ class StreamingGP(LatentProcess):
             Dates, in an array of datetime64 or in a table, are days since 1970-01-01 in UTC; those in files have to be
             numbers.
         y : array_like (N,) or str
-            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories. A
+            Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories. A
             string, here and below, is the name of a column of X, which is then no feature.
         event : array_like (N,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
@@ -207,8 +207,8 @@ class StreamingGP(LatentProcess):
             Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
             variance by more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.

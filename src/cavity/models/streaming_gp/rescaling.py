@@ -14,7 +14,7 @@ from cavity.models.streaming_gp.old_data_factor import compute_scaling_cost
 class ScaleObjective:
     """The log bound of all rows so far, and log priors, at s times the covariance and t times the noise.
 
-    As a function of (log s, log t), or of one of them; minus its value and the gradient, as an optimiser wants them.
+    As a function of (log s, log t), or of one of them; minus its value and the gradient, as optimisers take them.
     """
 
     def __init__(self, information, covariance, noise=True, amplitude=True):

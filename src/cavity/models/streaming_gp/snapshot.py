@@ -215,7 +215,7 @@ class StreamSnapshot:
     def with_room(self, room, changes):
         """Return a snapshot with a factor and totals of its own, for a row to be added in place that loses no nats.
 
-        `room` is an `Information` that nobody needs any more, or None; `changes` are new values of fields.
+        `room` is an `Information` whose arrays may be overwritten, or None; `changes` are new values of fields.
         """
         information, totals = self.information.copy(room), self.totals.copy()
         plain = {"last_information_lost": 0.0, "status": CONVERGED_STATUS, "n_iter": 1, "trace": EMPTY_TRACE}

@@ -94,7 +94,7 @@ class StreamingGPState(SparsePosterior):
         """Nats that all updates lost by giving up inducing points.
 
         By so much the bound of the rows before is lower than it was at its own inducing points. What updates lost by
-        changed settings is not in it, as nobody can count that without the rows; `information_lost_bound` says what all
+        changed settings is not in it, as it cannot be computed without the rows; `information_lost_bound` says what all
         of this may have cost at most.
         """
         return self._now.information_lost
@@ -165,8 +165,8 @@ class StreamingGPState(SparsePosterior):
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
             those before.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.

@@ -152,8 +152,8 @@ class UnitMixture(Public):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -263,7 +263,7 @@ class UnitMixture(Public):
             Where the component means start; if None, as for `fit`, from the first minibatch of an iterator.
         n_threads : int, optional
             Threads for the check of the data and the final ELBO; the result has the same bits for any number. -1 is all
-            cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            cores; by default as many as the process may use and the work is worth, at most CAVITY_NUM_THREADS.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what
             is known.

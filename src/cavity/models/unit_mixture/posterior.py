@@ -88,8 +88,8 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
         [[1.0, 0.0], [0.156, 0.844]]
         """
-        known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
-        return compute_responsibilities(self._points(y), *known)
+        parameters = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
+        return compute_responsibilities(self._points(y), *parameters)
 
     @map_chunks(dtype=lambda self: np.intp)
     def predict(self, y: ArrayLike) -> IntArray:
@@ -183,8 +183,8 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         ([-2.92, 2.24], [0.332, 0.249])
         """
         weights = np.maximum(self.weights, MIN_WEIGHT)  # learnt ones fall to zero
-        known = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
-        model = replace(self.model, weights=weights, learn=(), **known)
+        learnt = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
+        model = replace(self.model, weights=weights, learn=(), **learnt)
         new = model.fit(order_columns(y, self.columns, "y"), **{"initial_means": self.mean, **options})
         n_samples, counts = self.n_samples + new.n_samples, self.counts + new.counts
         labels = {"columns": self.columns or new.columns, "dropped": join_dropped(self.dropped, new.dropped)}

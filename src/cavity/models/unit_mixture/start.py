@@ -21,8 +21,8 @@ def check_means(means, model):
         return None
     values = np.atleast_1d(arrays.check_finite_array(means, "initial_means", ndim=(0, 1)))
     if values.shape != (model.n_components,):
-        wanted = f"{model.n_components} number(s), one for each component"
-        raise ValueError(f"initial_means must be {wanted}, got shape {values.shape}")
+        requirement = f"{model.n_components} number(s), one for each component"
+        raise ValueError(f"initial_means must be {requirement}, got shape {values.shape}")
     return separate_equal_means(values, model.noise_variance)
 
 

@@ -133,7 +133,7 @@ def _translate(kernel, first, n_features):
 
 
 def _describe_kernel(kernel):
-    """Return how a kernel that may be anybody's prints."""
+    """Return the repr of a kernel, which may be of a class of the user."""
     return f"{kernel!r} ({type(kernel).__module__}.{type(kernel).__qualname__})"
 
 

@@ -252,8 +252,8 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             cross = arrays.allocate_matrix((len(X), len(self.X_train_)), "the matrix of covariances")
             fitted.cross(X, cross)
             mean = cross @ self.alpha_
-            known = exact.solve_cross(self.L_, cross)
-            return self._in_units(mean), self._per_target(compute_gram(fitted.linked.covariance, X) - known @ known.T)
+            half = exact.solve_cross(self.L_, cross)
+            return self._in_units(mean), self._per_target(compute_gram(fitted.linked.covariance, X) - half @ half.T)
         mean, variances = self._means_and_variances(fitted, X, with_std)
         return self._in_units(mean), np.sqrt(self._per_target(variances)) if with_std else None
 
@@ -272,8 +272,8 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             fitted.cross(X[start:stop], cross)
             means[start:stop] = cross @ self.alpha_
             if with_variances:
-                known = exact.solve_cross(self.L_, cross)
-                variances[start:stop] -= np.einsum("ij,ij->i", known, known)
+                half = exact.solve_cross(self.L_, cross)
+                variances[start:stop] -= np.einsum("ij,ij->i", half, half)
         if not with_variances:
             return means, None
         if np.any(variances < 0):

@@ -146,11 +146,11 @@ class MixtureEstimator(DensityMixin, Estimator):
         """Return whether the fit goes on from the last one."""
         if not (self.warm_start and hasattr(self, "converged_")):
             return False
-        known, wanted = self.precisions_cholesky_.shape, self._shapes()[self.covariance_type]
-        if self.means_.shape != (self.n_components, self.n_features_in_) or known != wanted:
+        fitted_shape, shape = self.precisions_cholesky_.shape, self._shapes()[self.covariance_type]
+        if self.means_.shape != (self.n_components, self.n_features_in_) or fitted_shape != shape:
             raise ValueError(
                 f"warm_start goes on from the last fit, which had means of shape {self.means_.shape} and covariances "
-                f"of shape {known}; now they are {(self.n_components, self.n_features_in_)} and {wanted}: use "
+                f"of shape {fitted_shape}; now they are {(self.n_components, self.n_features_in_)} and {shape}: use "
                 "warm_start=False"
             )
         return True

@@ -69,8 +69,8 @@ class GaussianMixture(MixtureEstimator):
     verbose_interval : int, default 10
         Print every so many iterations.
     n_threads : int, optional
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
 
     Attributes
     ----------

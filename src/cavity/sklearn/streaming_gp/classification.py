@@ -49,8 +49,8 @@ class StreamingGPClassifier(Classifier, Streaming):
         Whether the free parameters of the kernel are learnt from the first batch, from every batch, or not at all. A
         model learns from the batch on that makes its rows be of both kinds.
     n_threads : int, optional
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 

@@ -51,8 +51,8 @@ class StreamingGPRegressor(Regressor, Streaming):
     normalize_y : bool, default False
         Whether targets are measured from the mean, and in standard deviations, of the first batch.
     n_threads : int, optional
-        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-        CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+        use and the work is worth, at most CAVITY_NUM_THREADS.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 

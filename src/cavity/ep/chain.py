@@ -1,0 +1,185 @@
+"""The geometry of chains in time: sites on f = base + g, g a sum of Matern processes over one column, linear in N.
+
+The rows may come in any order; equal times are rows with no step between them. The states, the filter and the smoother
+are in the kernel `chain`, beliefs are those of function values (`latent.LatentBelief`), and so are the sums (h, g) of
+the engine: rho and tau - rho base, (N,) each.
+"""
+
+import numpy as np
+
+from cavity import _core
+from cavity.ep.geometry import ROW_GROUPS, RowwiseGeometry
+from cavity.ep.latent import LatentBelief
+from cavity.runs.executors import split_range
+
+_kernel = _core.best("chain")
+
+MAX_STATES = _kernel.max_states  # of all processes of a sum together
+MATCHED_ROWS = 8192  # rows whose sites are matched together
+DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
+
+
+class Times:
+    """Times in order: `order` (N,) are the rows in it, None if they are, and `gaps` (N,) the steps before each."""
+
+    def __init__(self, times):
+        order = np.argsort(times, kind="stable")
+        self.order = None if np.array_equal(order, np.arange(len(times))) else order
+        self.sorted = self.take(times)
+        with np.errstate(over="ignore"):
+            self.gaps = np.minimum(np.diff(self.sorted, prepend=self.sorted[0]), np.finfo(float).max)
+        self.gaps[0] = np.inf
+
+    def take(self, values):
+        """Return values of the rows in the order of time."""
+        return np.ascontiguousarray(values) if self.order is None else values[self.order]
+
+    def put(self, values):
+        """Return values in the order of time in the order of the rows."""
+        if self.order is None:
+            return values
+        out = np.empty_like(values)
+        out[self.order] = values
+        return out
+
+
+class ChainFilter:
+    """Moments of the states given the sites up to each time; `proper` says whether the posterior of all is.
+
+    Parameters
+    ----------
+    blocks : ndarray (B, 3)
+        Of each process the number of states, smoothness + 1/2; lam = sqrt(2 smoothness)/lengthscale; and the variance.
+    times : Times
+        Of the rows.
+    h, g : ndarray (N,)
+        Sites in the order of time: rho, and tau - rho base.
+    white : bool, default False
+        Whether to keep the standardised residuals of the filter, `white` (N,).
+    """
+
+    def __init__(self, blocks, times, h, g, *, white=False):
+        self.blocks, self.times, self.h, self.g = blocks, times, h, g
+        p = int(np.sum(blocks[:, 0]))
+        self.moments = np.empty((len(h), p + p * (p + 1) // 2))
+        self.white = np.empty(len(h)) if white else None
+        self.log_determinant, self.square, self.proper = _kernel.filter_rows(*self._sites, self.moments, self.white)
+
+    @property
+    def _sites(self):
+        return self.blocks, self.times.gaps, self.h, self.g
+
+    def smooth(self, *, slopes=False, gradient=False):
+        """Return the `ChainSmoother`, with what the arguments name."""
+        n = len(self.h)
+        values = [np.empty(n) for _ in range(4)]
+        slopes = np.empty(self.moments.shape) if slopes else None
+        gradient = np.empty((len(self.blocks), 2)) if gradient else None
+        _kernel.smooth_rows(*self._sites, self.moments, *values, slopes, gradient)
+        return ChainSmoother(self, *values, slopes, gradient)
+
+
+class ChainSmoother:
+    """Moments of f given all sites: `mean`, `variance`, `alpha`, `curvature` (N,) in the order of time.
+
+    `curvature` is the diagonal of (I + R K)^-1 R; `slopes` are what `predict` needs; `gradient` (B, 2) has derivatives
+    of the log evidence in the log variance and the log lengthscale of each process.
+    """
+
+    def __init__(self, filtered, mean, variance, alpha, curvature, slopes, gradient):
+        self.filtered, self.mean, self.variance, self.alpha = filtered, mean, variance, alpha
+        self.curvature, self.slopes, self.gradient = curvature, slopes, gradient
+
+    def predict(self, times):
+        """Return the means and variances (n,) of g at times (n,)."""
+        known, filtered = self.filtered.times.sorted, self.filtered
+        after = np.searchsorted(known, times, side="right")
+        before, ahead = np.full(len(times), np.inf), np.full(len(times), np.inf)
+        has_before, has_after = after > 0, after < len(known)
+        with np.errstate(over="ignore"):
+            before[has_before] = times[has_before] - known[after[has_before] - 1]
+            ahead[has_after] = known[after[has_after]] - times[has_after]
+        moments = np.empty(len(times)), np.empty(len(times))
+        _kernel.interpolate(
+            filtered.blocks, filtered.times.gaps, filtered.moments, self.slopes, after, before, ahead, *moments
+        )
+        return moments
+
+
+class Chain(RowwiseGeometry):
+    """Function values of a sum of Matern processes over one column; see the head of the file."""
+
+    parallel_only = True
+
+    def __init__(self, blocks, times, base, threads):
+        self.blocks, self.times, self.base, self.threads = blocks, times, base, threads
+        self.n_rows, self.block = len(base), MATCHED_ROWS
+        self.groups = split_range(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
+        self.prior_variance = float(np.sum(blocks[:, 2]))
+
+    def first(self, sites, options):
+        """No sites: the first ones are found from the prior."""
+        return None
+
+    def prior(self):
+        """The prior as a LatentBelief."""
+        zero = np.zeros(self.n_rows)
+        return LatentBelief(zero, zero, zero, np.full(self.n_rows, self.prior_variance), zero, 0.0)
+
+    def filter(self, h, g, **options):
+        """Return the `ChainFilter` of sites (h, g) of the rows."""
+        return ChainFilter(self.blocks, self.times, self.times.take(h), self.times.take(g), **options)
+
+    def belief(self, h, g):
+        """The posterior whose sites are (h, g), or None if it is not proper."""
+        if not (np.all(np.isfinite(h)) and np.all(np.isfinite(g))):
+            return None
+        filtered = self.filter(h, g)
+        if not filtered.proper:
+            return None
+        smoother = filtered.smooth()
+        if not (np.all(np.isfinite(smoother.mean)) and np.all(smoother.variance > 0)):
+            return None
+        values = map(self.times.put, (smoother.mean, smoother.variance, smoother.alpha))
+        return LatentBelief(h, g, *values, filtered.log_determinant)
+
+    def sharpen(self, belief, factor):
+        """A belief of the same mean with `factor` times the precision of its sites, and some for sites without."""
+        h = factor * belief.h + (factor - 1.0) / self.prior_variance
+        return self.belief(h, belief.alpha + h * belief.mean)
+
+    def coordinates(self, belief, h, g):
+        """A change of sums in units of the marginals of f: the Fisher metric if these were independent.
+
+        `slope` has what must be exact.
+        """
+        scaled = np.sqrt(0.5) * h * belief.variance
+        return np.append(scaled, (g - h * belief.mean) * np.sqrt(belief.variance))
+
+    def slope(self, belief, h, g):
+        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments of f.
+
+        These are a central difference of those of two beliefs nearby.
+        """
+        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
+        if not 0.0 < length < np.inf:
+            return length
+        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
+        while None in ends:
+            ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
+            part = 0.1 * part if None in ends else part
+        up, down = ends
+        # natural parameters (g, -h/2) against moments (E f, E f^2)
+        by_mean = (up.mean - down.mean) @ (g - h * 0.5 * (up.mean + down.mean))
+        by_variance = 0.5 * h @ (down.variance - up.variance)
+        return max(0.0, float(by_mean + by_variance) / (2.0 * part))
+
+    # ------------------------------------------------------------------------------------------ blocks of rows
+
+    def values(self, belief, part, _):
+        """The means and variances of f of a block."""
+        return self.base[part] + belief.mean[part], belief.variance[part]
+
+    def sum_rows(self, h, g):
+        """The sums of the engine, which are (h, g) of the rows as they are."""
+        return h, g

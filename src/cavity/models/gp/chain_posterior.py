@@ -1,0 +1,147 @@
+"""The posterior of a `GaussianProcess` over one column as a chain: predictions by interpolation between its states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.results import freeze_arrays
+from cavity.ep.chain import ChainFilter, Times
+from cavity.models.gp.chain_evidence import ChainEvidence
+from cavity.models.gp.chain_processes import gather_gradient, make_blocks
+from cavity.models.gp.evidence import leave_one_out_exactly, make_fit
+from cavity.models.gp.rows_posterior import RowsPosterior
+from cavity.models.gp.saved import CHAIN_RECORD
+
+
+def build_chain_posterior(model, evidence, point, search=None, hyperparameters=None, **labels):
+    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
+    rows, belief, likelihood = evidence.given, point.belief, point.settings.likelihood
+    exact = {}
+    if point.fit is None:
+        used, left = evidence.rows, belief.complete().curvature / belief.h
+        exact["_loo"] = leave_one_out_exactly(
+            used, likelihood, point.geometry.base + belief.mean, belief.variance, belief.alpha, left
+        )
+    fit = make_fit(evidence.rows, point)
+    model, known_mean = point.settings.put_in(model), point.settings.basis is None
+    status, trace = (CONVERGED_STATUS, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)
+    rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
+    values = {"_loo": fit.loo, "_influence": fit.influence, "_tau": fit.tau, "_rho": fit.rho} | exact
+    out = GaussianProcessChainPosterior(
+        model=model,
+        X=rows.X,
+        mean=rows.scattered(point.geometry.base + belief.mean, rows.offset),
+        variance=rows.scattered(belief.variance, 0.0),
+        log_evidence=point.log_evidence,
+        n_samples=rows.n,
+        trace=fit.trace | trace,
+        **fit.outcome(status),
+        **labels,
+        **{name: None if value is None else rows.scattered(value, 0.0) for name, value in values.items()},
+        _rows=rows,
+        _options=evidence.options,
+        hyperparameters=hyperparameters if search is None else search.hyperparameters,
+    )
+    return out if rows.in_use.all() else out._completed()
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class GaussianProcessChainPosterior(RowsPosterior):
+    """The posterior of a `GaussianProcess` over one column as a chain, given N rows.
+
+    Notes
+    -----
+    All costs are linear in N, those of `predict_covariance` and `sample` for each new row. There is no covariance of
+    all rows; `predict_covariance` has that of some. States between the rows are those of a Kalman filter and smoother,
+    which predictions compute once from the sites.
+
+    `converged` includes the stopping rule of the search for hyperparameters, whose `standard_errors` are computed on
+    demand. In `trace`, "learning" has the log evidence plus log prior of every fixed point of the search.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> t = np.arange(5000) / 50.0
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + np.sin(t)))
+    >>> model = cavity.GaussianProcess(cavity.covariances.Matern32(), "poisson", mean=1.0)
+    >>> posterior = model.fit(t[:, None], y, learn=False)
+    >>> type(posterior).__name__
+    'GaussianProcessChainPosterior'
+    >>> mean, variance = posterior.predict([[50.0], [101.0]])
+    >>> np.sqrt(variance).round(2).tolist()
+    [0.15, 0.89]
+    """
+
+    kind: ClassVar[str] = "gaussian_process_chain"
+    record: ClassVar[Any] = CHAIN_RECORD
+
+    def __post_init__(self) -> None:
+        freeze_arrays(self)
+        freeze_arrays(self._rows)
+
+    @classmethod
+    def _build(cls, model, evidence, point, **fields):
+        return build_chain_posterior(model, evidence, point, **fields)
+
+    def _check_size(self, n):
+        """Chains have no matrices of all rows."""
+
+    def _make_evidence(self, rows, threads, start, extends=False):
+        """Return the evidence of rows."""
+        return ChainEvidence(self.model.likelihood, rows, threads, self._options, start)
+
+    def _filter(self, times, rho, g):
+        """Return the filter of sites at times, in the order of rows."""
+        return ChainFilter(make_blocks(self.model.covariance), times, times.take(rho), times.take(g))
+
+    @cached_property
+    def _sites_in_use(self):
+        """Times, rho and g of the rows in use."""
+        keep = self._rows.in_use
+        rho = self._rho[keep]
+        # tau - rho base; of exact fits rho (y - base), which has more digits
+        base = self._rows.offset[keep]
+        g = rho * (self._rows.y[keep] - base) if self._exact else self._tau[keep] - rho * base
+        return self.X[keep, 0], rho, g
+
+    @cached_property
+    def _smoother(self):
+        """The states between the rows in use."""
+        times, rho, g = self._sites_in_use
+        return self._filter(Times(times), rho, g).smooth(slopes=True)
+
+    @cached_property
+    def log_evidence_gradient(self) -> Any:
+        """Derivatives of log_evidence in the logs of the free parameters, in the order of their names.
+
+        The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
+        """
+        gradient = self._smoother.filtered.smooth(gradient=True).gradient
+        return arrays.make_read_only(gather_gradient(self.model.covariance, gradient))
+
+    def _moments(self, X, threads, cache):
+        return self._smoother.predict(np.ascontiguousarray(X[:, 0]))
+
+    def _joint(self, X, gram, threads):
+        """The covariances of new rows are derivatives of posterior means in natural parameters of sites there."""
+        times, rho, g = self._sites_in_use
+        new, of_rows = np.unique(X[:, 0], return_inverse=True)
+        all_times = Times(np.concatenate([times, new]))
+        rho, zero = np.concatenate([rho, np.zeros(len(new))]), np.zeros(len(rho) + len(new))
+        covariance = np.empty((len(new), len(new)))
+        for j in range(len(new)):
+            unit = zero.copy()
+            unit[len(times) + j] = 1.0
+            covariance[j] = all_times.put(self._filter(all_times, rho, unit).smooth().mean)[len(times) :]
+        covariance = 0.5 * (covariance + covariance.T)[np.ix_(of_rows, of_rows)]
+        return self._smoother.predict(np.ascontiguousarray(X[:, 0]))[0], covariance
+
+    def _project(self, variances, columns):
+        """There are no coefficients in the covariance of a chain."""
+        raise NotImplementedError

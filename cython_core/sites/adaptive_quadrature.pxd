@@ -25,10 +25,10 @@ cdef extern from *:
     """
     #define CV_REACH_NATS 46.0
     #define CV_ROUNDING 4e-15
-    #define CV_MAX_UNRESOLVED_SHARE 1e-9
+    #define CV_MAX_UNRESOLVED_SHARE 1e-4
     """
     const double ROUNDING "CV_ROUNDING"
-    const double MAX_UNRESOLVED_SHARE "CV_MAX_UNRESOLVED_SHARE"
+    const double MAX_UNRESOLVED_SHARE "CV_MAX_UNRESOLVED_SHARE"    # changed by halves that are a thousand times better
     const double REACH_NATS "CV_REACH_NATS"         # so far that moments of order 2 are within rounding
 
 cdef enum:
@@ -273,11 +273,12 @@ cdef inline void add_panel_by_halves(
         panel_sums(kind, t, i, middle, b, second)
         for j in range(SUMS):
             both[j] = first[j] + second[j]
-        # what is smaller than the rounding errors of all sums so far need not agree with itself
+        # what is smaller than the rounding errors of all sums so far need not agree with itself, nor what moves the
+        # cavity by less than 1e-16 of an sd
         small = (fabs(both[0] - wholes[depth][0]) <= 1e-16 * sums[0]
                  and fabs(both[2] - wholes[depth][2]) <= 1e-16 * sums[2]
-                 and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4]
-                 and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]))
+                 and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4] + 1e-32 * sums[0] / t.v[i]
+                 and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]) + 1e-24 * sums[0] / t.v[i])
         small = small or agree(kind, t, i, wholes[depth], both, share)
         exhausted = depth == MAX_DEPTH or middle == a or middle == b or work > MAX_HALVINGS
         if exhausted and not small:

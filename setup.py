@@ -49,6 +49,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
     "v4": (
         "belief",
@@ -63,6 +64,7 @@ SIMD_KERNELS = {
         "sites",
         "sparse_gp",
         "unit_mixture",
+        "whitened_rows",
     ),
 }
 # Features one by one: every compiler has these names, that of Zig has no -march=x86-64-v3
@@ -89,11 +91,23 @@ if USED_SANITIZERS:
     UNIX_FLAGS += ["-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *LINK_FLAGS]
 
 
+def list_headers(source):
+    """Return the paths of all .pxd files, and of the .h files that these or a source name, or those name in turn."""
+    declarations, headers = sorted(KERNEL_FOLDER.rglob("*.pxd")), {p.name: p for p in KERNEL_FOLDER.rglob("*.h")}
+    texts, named = [path.read_text() for path in (source, *declarations)], set()
+    while texts:
+        text = texts.pop()
+        new = {name for name in headers if f'"{name}"' in text} - named
+        named |= new
+        texts += [headers[name].read_text() for name in new]
+    return [*map(str, declarations), *(str(headers[name]) for name in sorted(named))]
+
+
 def extensions():
     """The shared module, one extension per kernel file, and one more per instruction-set level for SIMD_KERNELS."""
     yield Extension(SHARED_MODULE, [])  # Cython writes its source
-    headers = sorted(str(p) for pattern in ("*.pxd", "*.h") for p in KERNEL_FOLDER.rglob(pattern))
     for source in sorted(KERNEL_FOLDER.rglob("*.pyx")):
+        headers = list_headers(source)
         for level in ("", *(level for level in LEVEL_FLAGS if source.stem in SIMD_KERNELS[level])):
             name = ".".join(filter(None, ("cavity._core", level, source.stem)))
             yield Extension(name, [str(source)], depends=headers, include_dirs=[str(KERNEL_FOLDER / "include")])

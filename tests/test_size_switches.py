@@ -272,7 +272,6 @@ SWITCHES = [
     Switch("models.streaming_gp.bound_increment.MAX_KEPT_NUMBERS", (HUGE, 0), streaming(learn=True), few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
     Switch("models.streaming_gp.inducing_basis.ROWS_PER_TASK", (N, 7), streaming(batches=2), ROUNDING),
-    Switch("models.streaming_gp.new_data_factor.COLUMNS_PER_TILE", (N, 2), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
     Switch(CANDIDATE_NUMBERS, (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),

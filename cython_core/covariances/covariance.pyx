@@ -45,7 +45,10 @@ from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from cpython.pycapsule cimport PyCapsule_New
+
 from cavity._core.lane_sums cimport aligned
+from cavity._core.reference_points cimport REFERENCE_POINTS, ReferencePoints
 from cavity._core.covariance_panels cimport (
     CV_MATERN_HEAD, CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_mirror_panel,
     cv_points, cv_prefetch_panel, cv_put_mirrored, cv_put_panel, cv_slot_sums, cv_values, cv_white_values,
@@ -82,6 +85,14 @@ cdef enum:
     MIRRORED_STRIDE = BLOCK_ROWS + 8    # a power of two would put mirrored rows into few sets of the first-level cache
     MIN_STREAMED_ENTRIES = 1 << 20      # of a result that is written past the caches: 8 MB
     PANELS_PER_OPERATION = 4            # where derivatives are computed
+    CODE_NUMBERS = 4                    # of an operation
+
+cdef struct ProgramCode:
+    const int32_t *rows             # (n_operations, CODE_NUMBERS)
+    Py_ssize_t n_operations
+    const double *parameters        # (n_parameters,)
+    Py_ssize_t n_parameters
+    Py_ssize_t n_columns            # of the coordinates
 
 cdef struct Operation:
     Kind kind
@@ -157,25 +168,26 @@ cdef bint parse_leaf(const int32_t *row, const double *parameters, Py_ssize_t n_
     return True
 
 
-cdef bint parse(const int32_t[:, ::1] code, const double *parameters, Py_ssize_t n_parameters, Py_ssize_t n_columns,
-                Program *program, Py_ssize_t *stack) noexcept nogil:
+cdef bint parse(const ProgramCode *code, Program *program, Py_ssize_t *stack) noexcept nogil:
     """Set up the operations but for their panels; whether the program is one."""
     cdef Operation *op
+    cdef const int32_t *row
     cdef Py_ssize_t i, depth = 0
-    program.n_operations = code.shape[0]
+    program.n_operations = code.n_operations
     program.n_columns = program.n_slots = program.depth = 0
     for i in range(program.n_operations):
         op = &program.operation[i]
-        if code[i, 0] < CONSTANT or code[i, 0] > MULTIPLY:
+        row = code.rows + CODE_NUMBERS * i
+        if row[0] < CONSTANT or row[0] > MULTIPLY:
             return False
-        op.kind = <Kind>code[i, 0]
+        op.kind = <Kind>row[0]
         if op.kind >= ADD:
             if depth < 2:
                 return False
             depth -= 2
             op.first, op.second = stack[depth], stack[depth + 1]
         else:
-            if not parse_leaf(&code[i, 0], parameters, n_parameters, n_columns, program, op):
+            if not parse_leaf(row, code.parameters, code.n_parameters, code.n_columns, program, op):
                 return False
         stack[depth] = i
         depth += 1
@@ -367,11 +379,10 @@ cdef void add_slots(const Job *job) noexcept nogil:
             job.out[op.slot + slot] = (4.0 if of_halves else 1.0) * cv_combine(job.lanes + (op.slot + slot) * CV_LANES)
 
 
-cdef Status work(Job *job, const int32_t[:, ::1] code, const double *parameters, Py_ssize_t n_parameters,
-                 Py_ssize_t n_columns, Py_ssize_t *stack) noexcept nogil:
+cdef Status work(Job *job, const ProgramCode *code, Py_ssize_t *stack) noexcept nogil:
     cdef void *memory
     cdef Py_ssize_t step, at
-    if not parse(code, parameters, n_parameters, n_columns, &job.program, stack):
+    if not parse(code, &job.program, stack):
         return MALFORMED
     memory = prepare(job)
     if memory == NULL:
@@ -387,18 +398,33 @@ cdef Status work(Job *job, const int32_t[:, ::1] code, const double *parameters,
     return DONE
 
 
-cdef int run(Job *job, const int32_t[:, ::1] code, const double[::1] parameters, Py_ssize_t n_columns) except -1:
-    """Do the job, or raise."""
-    cdef Py_ssize_t n = code.shape[0], n_parameters = parameters.shape[0]
-    cdef const double *p = &parameters[0] if n_parameters else NULL
-    cdef Py_ssize_t *stack = <Py_ssize_t *>malloc((n + 1) * sizeof(Py_ssize_t))
+cdef Status run_without_gil(Job *job, const ProgramCode *code) noexcept nogil:
+    """Do the job."""
+    cdef Py_ssize_t *stack = <Py_ssize_t *>malloc((code.n_operations + 1) * sizeof(Py_ssize_t))
     cdef Status status = NO_MEMORY
-    job.program.operation = <Operation *>malloc((n + 1) * sizeof(Operation))
+    job.program.operation = <Operation *>malloc((code.n_operations + 1) * sizeof(Operation))
     if stack != NULL and job.program.operation != NULL:
-        with nogil:
-            status = work(job, code, p, n_parameters, n_columns, stack)
+        status = work(job, code, stack)
     free(job.program.operation)
     free(stack)
+    return status
+
+
+cdef ProgramCode code_of(const int32_t[:, ::1] code, const double[::1] parameters, Py_ssize_t n_columns) noexcept:
+    """The arrays of a program as pointers."""
+    cdef ProgramCode out
+    out.rows, out.n_operations = &code[0, 0] if code.shape[0] else NULL, code.shape[0]
+    out.parameters, out.n_parameters = &parameters[0] if parameters.shape[0] else NULL, parameters.shape[0]
+    out.n_columns = n_columns
+    return out
+
+
+cdef int run(Job *job, const int32_t[:, ::1] code, const double[::1] parameters, Py_ssize_t n_columns) except -1:
+    """Do the job, or raise."""
+    cdef ProgramCode program = code_of(code, parameters, n_columns)
+    cdef Status status
+    with nogil:
+        status = run_without_gil(job, &program)
     if status == NO_MEMORY:
         raise MemoryError
     if status == MALFORMED:
@@ -472,15 +498,57 @@ def contract_inputs(const int32_t[:, ::1] code,     # in  (n_operations, 4)
     run(&job, code, parameters, left.shape[0])
 
 
+cdef struct Points:                         # the arrays of a Target
+    ReferencePoints head                    # first: its address is that of the whole
+    ProgramCode code
+    const double *right                     # (C, n_points)
+    const int32_t *columns                  # (C,)
+    const double *origin                    # (C,)
+    const double *divisors                  # (C,)
+    double reach
+
+
+cdef Py_ssize_t fill_rows(const ReferencePoints *reference, const double *X, Py_ssize_t n, double *out) noexcept nogil:
+    """`Target.fill`; -1 without memory."""
+    cdef const Points *points = <const Points *>reference
+    cdef Py_ssize_t n_columns = points.code.n_columns, i, c, width = reference.n_features
+    cdef double *left = <double *>malloc((n * n_columns + 1) * sizeof(double))
+    cdef double at
+    cdef Job job
+    if left == NULL:
+        return -1
+    for i in range(n):
+        for c in range(width):
+            if not fabs(X[i * width + c]) <= DBL_MAX:
+                free(left)
+                return i
+        for c in range(n_columns):
+            at = (X[i * width + points.columns[c]] - points.origin[c]) / points.divisors[c]
+            if not fabs(at) <= points.reach:
+                free(left)
+                return i
+            left[c * n + i] = at
+    job.task, job.symmetric, job.stream, job.start, job.stop = FILL, False, False, 0, n
+    job.left, job.right, job.n_left, job.n_right, job.out = left, points.right, n, reference.n_points, out
+    if run_without_gil(&job, &points.code) != DONE:
+        n = -1
+    free(left)
+    return n
+
+
 cdef class Target:
-    """Points Z, scaled once, with which rows are compared as they come. Its arguments are not checked."""
+    """Points Z, scaled once, with which rows are compared as they come. Its arguments are not checked.
+
+    `points` is for kernels, see reference_points.pxd.
+    """
 
     cdef const int32_t[:, ::1] code
     cdef const double[::1] parameters
     cdef const double[:, ::1] right
     cdef const int32_t[::1] columns
     cdef const double[::1] origin, divisors
-    cdef double reach
+    cdef Points numbers
+    cdef readonly object points
 
     def __init__(self,
                  const int32_t[:, ::1] code,    # (n_operations, 4)
@@ -489,33 +557,27 @@ cdef class Target:
                  const int32_t[::1] columns,    # (C,): coordinates of a row are (row[columns] - origin)/divisors
                  const double[::1] origin,      # (C,)
                  const double[::1] divisors,    # (C,)
-                 double reach):                 # coordinates up to which covariances are known to be finite
+                 double reach,                  # coordinates up to which covariances are known to be finite
+                 Py_ssize_t n_features):        # D
+        cdef Points *numbers = &self.numbers
         self.code, self.parameters, self.right, self.columns = code, parameters, right, columns
-        self.origin, self.divisors, self.reach = origin, divisors, reach
+        self.origin, self.divisors = origin, divisors
+        numbers.head.fill, numbers.head.n_points, numbers.head.n_features = fill_rows, right.shape[1], n_features
+        numbers.code, numbers.reach = code_of(code, parameters, columns.shape[0]), reach
+        if columns.shape[0]:
+            numbers.right, numbers.columns = &right[0, 0], &columns[0]
+            numbers.origin, numbers.divisors = &origin[0], &divisors[0]
+        self.points = PyCapsule_New(numbers, REFERENCE_POINTS, NULL)
 
     def fill(self,
              const double[:, ::1] X,        # in  (n, D)
              double[:, ::1] out):           # out (n, M)
         """Covariances of rows with Z. Returns n, or the first row that is not finite or out of reach: no out then."""
-        cdef Py_ssize_t n = X.shape[0], n_columns = self.columns.shape[0], i, c
-        cdef double *left = <double *>malloc((n * n_columns + 1) * sizeof(double))
-        cdef double at
-        cdef Job job
-        if left == NULL:
+        cdef Py_ssize_t n = X.shape[0]
+        if n == 0:
+            return 0
+        with nogil:
+            n = fill_rows(&self.numbers.head, &X[0, 0] if X.shape[1] else NULL, n, &out[0, 0])
+        if n < 0:
             raise MemoryError
-        try:
-            for i in range(n):
-                for c in range(X.shape[1]):
-                    if not fabs(X[i, c]) <= DBL_MAX:
-                        return i
-                for c in range(n_columns):
-                    at = (X[i, self.columns[c]] - self.origin[c]) / self.divisors[c]
-                    if not fabs(at) <= self.reach:
-                        return i
-                    left[c * n + i] = at
-            job = job_of(FILL, self.right, self.right, False, 0, n)
-            job.left, job.n_left, job.n_right, job.out = left, n, self.right.shape[1], &out[0, 0] if n else NULL
-            run(&job, self.code, self.parameters, n_columns)
-        finally:
-            free(left)
         return n

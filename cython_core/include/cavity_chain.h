@@ -35,12 +35,19 @@ typedef struct {
     double value, variance, spread[CV_MAX_STATES];    /* of f: mean, variance, and covariances with the states */
 } cv_chain_step;
 
-/* x^j/((m + 1) ... (m + j)), j = 0, ..., n - 1, by Horner's rule */
+static const double cv_reciprocals[34] = {            /* divisions would take longer than all else of a step */
+    0.0, 1.0 / 1, 1.0 / 2, 1.0 / 3, 1.0 / 4, 1.0 / 5, 1.0 / 6, 1.0 / 7, 1.0 / 8, 1.0 / 9, 1.0 / 10, 1.0 / 11,
+    1.0 / 12, 1.0 / 13, 1.0 / 14, 1.0 / 15, 1.0 / 16, 1.0 / 17, 1.0 / 18, 1.0 / 19, 1.0 / 20, 1.0 / 21, 1.0 /
+    22, 1.0 / 23, 1.0 / 24, 1.0 / 25, 1.0 / 26, 1.0 / 27, 1.0 / 28, 1.0 / 29, 1.0 / 30, 1.0 / 31, 1.0 / 32, 1.0
+    / 33
+};
+
+/* sum of x^j/((m + 1) ... (m + j)), j = 0, ..., n, by Horner's rule */
 CV_INLINE double cv_gamma_series(int m, double x, int n)
 {
     double sum = 1.0;
     for (int j = n; j > 0; j--)
-        sum = 1.0 + (x / (double)(m + j)) * sum;
+        sum = 1.0 + (x * cv_reciprocals[m + j]) * sum;
     return sum;
 }
 
@@ -50,14 +57,16 @@ CV_INLINE double cv_gamma_share(int m, double x, double E)
     double power = 1.0, sum = 1.0;
     if (x >= 0.5 * (m + 1)) {
         for (int k = 1; k < m; k++) {
-            power *= x / (double)k;
+            power *= x * cv_reciprocals[k];
             sum += power;
         }
         return 1.0 - E * sum;
     }
     for (int k = 1; k <= m; k++)
-        power *= x / (double)k;
-    return E * power * (x < 0.0625 ? cv_gamma_series(m, x, 9) : cv_gamma_series(m, x, 28));
+        power *= x * cv_reciprocals[k];
+    /* terms until they are below 1e-17 */
+    sum = x < 0.0625 ? cv_gamma_series(m, x, 9) : x < 0.5 ? cv_gamma_series(m, x, 14) : cv_gamma_series(m, x, 28);
+    return E * power * sum;
 }
 
 /* A = exp(F d) and Q = q int_0^d exp(F s) e e' exp(F s)' ds of b states, equations (1) and (2) of terms/matern_steps.py;

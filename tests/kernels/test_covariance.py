@@ -300,7 +300,7 @@ def test_targets(variant):
             code, parameters, _, right = draw((RBF, LINEAR, ADD), 1, m, 3)
             columns = np.array([0, 2, 5, 1, 3, 4], dtype=np.int32)  # 6 is not asked for, but has to be finite
             origin, divisors = rng.normal(size=6), rng.uniform(0.5, 2.0, 6)
-            target = kernel.Target(code, parameters, right, columns, origin, divisors, 100.0)
+            target = kernel.Target(code, parameters, right, columns, origin, divisors, 100.0, 7)
             X, out = rng.normal(size=(n, 7)), np.full((n, m), np.nan)
             assert target.fill(X, out) == n
             assert_within(out, *reference.gram(code, parameters, ((X[:, columns] - origin) / divisors).T, right, False))

@@ -93,6 +93,8 @@ class Rows:
 
     def used(self):
         """Return the rows in use; their weights are None if all are one."""
+        if self.weights is None and self.f_known is None:
+            return self
         mask = self.in_use
         rows = self if mask.all() else self.part(mask)
         return replace(rows, weights=rows.unequal_weights, f_known=None)

@@ -56,6 +56,8 @@ def make_range_error():
 class UncompiledProgram:
     """Base of what stands for a `Program` whose matrices are made in NumPy: nothing is known before rows come."""
 
+    points = None  # as those of a kernel's `Target`
+
     def against(self, Z):
         """Return this: nothing is gained by knowing one side."""
         return self
@@ -148,7 +150,9 @@ class Program:
         self._check_range(size, size)
         reach = next(r for r in CANDIDATE_REACHES if self._finite(np.full(len(right), r), size))
         columns = np.array(self._columns, dtype=np.int32)
-        return _kernel.Target(self.code, self.parameters, right, columns, origin.ravel(), self._divisors, reach)
+        return _kernel.Target(
+            self.code, self.parameters, right, columns, origin.ravel(), self._divisors, reach, self._n_features
+        )
 
     def columns_of(self, X):
         """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""

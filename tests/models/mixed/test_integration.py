@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy import integrate, optimize, special, stats
+from scipy import integrate, linalg, optimize, special, stats
 from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS
 
 import cavity
@@ -101,11 +101,10 @@ def test_a_linear_model_by_its_evidence():
     logs = np.linspace(-6.0, 2.0, 161), np.linspace(-1.5, 1.8, 111)
     log_joint = np.empty((161, 111))
     for i, a in enumerate(logs[0]):
-        for j, b in enumerate(logs[1]):
-            covariance = 4.0 + np.exp(2.0 * a) * same + np.exp(b) * np.eye(32)
-            sign, log_det = np.linalg.slogdet(covariance)
-            log_joint[i, j] = -0.5 * (log_det + y @ np.linalg.solve(covariance, y) + 32.0 * np.log(2.0 * np.pi))
-            log_joint[i, j] += stats.expon(scale=1.0 / PC(2.0).rate).logpdf(np.exp(a)) + a + stats.norm().logpdf(b)
+        covariance = 4.0 + np.exp(2.0 * a) * same + np.exp(logs[1])[:, None, None] * np.eye(32)
+        quadratic = np.linalg.solve(covariance, np.broadcast_to(y[:, None], (111, 32, 1)))[..., 0] @ y
+        log_joint[i] = -0.5 * (np.linalg.slogdet(covariance)[1] + quadratic + 32.0 * np.log(2.0 * np.pi))
+        log_joint[i] += stats.expon(scale=1.0 / PC(2.0).rate).logpdf(np.exp(a)) + a + stats.norm().logpdf(logs[1])
     joint = np.exp(log_joint)
     total = integrate.simpson(integrate.simpson(joint, x=logs[1]), x=logs[0])
     assert posterior.log_evidence == pytest.approx(np.log(total), abs=0.03)
@@ -183,17 +182,19 @@ def test_correlated_effects_by_quadrature():
         integrate="grid",
     )
     posterior = model.fit(X, y, groups={"g": groups})
-    Z = [X * (groups == level)[:, None] for level in range(8)]
-    base = 4.0 * X @ X.T + noise * np.eye(120)
+    W = np.column_stack([X, *(X * (groups == level)[:, None] for level in range(8))])
+    A, b = W.T @ W / noise, W.T @ y / noise
     logs, correlations = np.linspace(-3.0, 1.2, 15), np.tanh(np.linspace(-2.0, 2.5, 13))
     log_joint = np.empty((15, 15, 13))
     for i, j, k in np.ndindex(15, 15, 13):
         sd, r = np.exp(logs[[i, j]]), correlations[k]
         V = np.outer(sd, sd) * [[1.0, r], [r, 1.0]]
-        covariance = base + sum(z @ V @ z.T for z in Z)
-        value = -0.5 * (np.linalg.slogdet(covariance)[1] + y @ np.linalg.solve(covariance, y) + 120 * np.log(2 * np.pi))
-        prior = 2.0 * np.log(PC(1.0).rate) - PC(1.0).rate * sd.sum() + logs[i] + logs[j] + np.log(0.5 * (1.0 - r * r))
-        log_joint[i, j, k] = value + prior  # in the logs of sds and the inverse hyperbolic tangent of r
+        prior = linalg.block_diag(4.0 * np.eye(2), *[V] * 8)  # of the coefficients of W, which are integrated out
+        inner = np.eye(18) + prior @ A
+        value = b @ np.linalg.solve(inner, prior @ b) - np.linalg.slogdet(inner)[1] - y @ y / noise
+        value -= 120 * np.log(2.0 * np.pi * noise)
+        density = 2.0 * np.log(PC(1.0).rate) - PC(1.0).rate * sd.sum() + logs[i] + logs[j] + np.log(0.5 * (1.0 - r * r))
+        log_joint[i, j, k] = 0.5 * value + density  # in the logs of sds and the inverse hyperbolic tangent of r
     u = np.arctanh(correlations)
 
     def total(values):

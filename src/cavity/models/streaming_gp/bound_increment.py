@@ -35,7 +35,7 @@ from cavity.likelihoods.parameters import FreeParameters, differentiate
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis, Information
-from cavity.models.streaming_gp.new_data_factor import RowSites, add_rows_by_ep, compute_block_sums
+from cavity.models.streaming_gp.new_data_factor import RowSites, add_rows_by_ep
 from cavity.models.streaming_gp.old_data_factor import MappedFactor, OldFactorMap
 from cavity.models.streaming_gp.rows import MAX_KEPT_NUMBERS, compute_fractions, is_exact
 
@@ -142,10 +142,12 @@ class BoundIncrement:
         """The IncrementPoint with the rows' sites on top of the old factor."""
 
         def task(X, start):
-            W, residual = self._compute_features(basis, X, start)
-            return compute_block_sums(
-                W, residual, sites.part(slice(start, start + len(X))), self._get_scratch(1, len(W)), self.threads
-            )
+            own, index = sites.part(slice(start, start + len(X))), start // ROWS_PER_BLOCK
+            W = self.kept_features[index] if index < len(self.kept_features) else None
+            A, r, numbers, residual = basis.add_rows(X, own, self.threads, W)
+            if W is not None:
+                self.residuals[index] = residual
+            return A, r, own.constant_of(numbers)
 
         A, r, constant = information.A, information.r, information.constant + sites.constant
         by_rows = np.zeros_like(A)
@@ -215,7 +217,7 @@ class BoundIncrement:
         else:
             W, residual = self._compute_features(solution.basis, X, start)
         sites = solution.sites.part(block)
-        tau, rho, _ = sites.on_features(residual)
+        tau, rho = sites.on_features(residual)
         return W, residual, sites, tau, rho
 
     def _make_prior_task(self, solution, known):

@@ -33,12 +33,14 @@ from cavity.base.errors import NotPositiveDefiniteError, check_within_range
 from cavity.covariances import White
 from cavity.covariances.program import get_program
 from cavity.covariances.slots import list_leaves
-from cavity.runs.merge import split_rows
+from cavity.runs.merge import merge, split_rows
 
-kernel = _core.best("sparse_gp")
+kernel, rows_kernel = _core.best("sparse_gp"), _core.best("whitened_rows")
 
 ROWS_PER_BLOCK = 1024  # rows that are worked on together
 ROWS_PER_TASK = 256  # of those, where several threads have only one block of them
+ROWS_PER_SUM = 512  # of those, whose sums are added up by themselves
+NO_NUMBERS, NO_ROWS = np.zeros(0), np.zeros((0, 0))
 
 
 def match_equal_rows(Z, other):
@@ -129,6 +131,40 @@ class InducingBasis:
         threads.run(task, split_rows(len(X), ROWS_PER_TASK))
         return W, residual
 
+    def add_rows(self, X, sites, threads, W=None, residual=None):
+        """Add up the sites on f of rows X in C order.
+
+        Covariances and W of a few rows are in the cache until they have been added; W (N, M) keeps the latter if it is
+        given. If `residual` (N,) is given both are known, and X is not read.
+
+        Returns
+        -------
+        A, r : ndarray (M, M), lower triangle, and (M,)
+        numbers : ndarray (5,)
+            Of the kernel, for `RowSites.constant_of`.
+        residual : ndarray (N,)
+        """
+        target = self.target if self.n and self.target.points is not None else None
+        whitened, prior = residual is not None, residual
+        if not whitened:
+            prior = self.program.diagonal(X) if self.variance is None else np.full(len(X), self.variance)
+            residual = np.empty(len(X)) if self.n else prior
+
+        def task(start, stop):
+            part = slice(start, stop)
+            A, r, numbers, own = np.zeros((self.n, self.n), order="F"), np.zeros(self.n), np.zeros(5), sites.part(part)
+            rest = prior[part], residual[part], own.tau, own.rho, own.fraction, NO_NUMBERS if own.y is None else own.y
+            rows = np.empty((0, self.n)) if W is None else W[part]
+            done, known = 0, whitened or not self.n
+            if target is not None and not known:
+                done = rows_kernel.add_rows(target, X[part], self.factor, rows, False, *rest, A, r, numbers)
+            if done < stop - start:
+                rows = rows if known else self.cross(X[part], threads, None if W is None else rows)
+                rows_kernel.add_rows(None, NO_ROWS, self.factor, rows, known, *rest, A, r, numbers)
+            return A, r, numbers
+
+        return *merge(threads.run(task, split_rows(len(sites.rho), ROWS_PER_SUM))), residual
+
 
 def compute_gram_with_nugget(program, Z, jitter, threads):
     """Return the covariance of rows (n, n) with the share `jitter` of prior variances added, and that share (n,)."""
@@ -212,16 +248,18 @@ class Information:
     def factorise(self):
         """Return the factor with B factorised; NotPositiveDefiniteError if that has no Cholesky triangle."""
         B = self.A.copy(order="F")
-        B[np.diag_indices_from(B)] += 1.0
+        diagonal = np.einsum("ii->i", B)
+        diagonal += 1.0
         if len(B) == 0:
-            return replace(self, factor=B, c=self.r.copy())
-        check_within_range(np.diagonal(B), "the precisions of the inducing variables given the rows")
+            return Information(self.A, self.r, self.sums, B, self.r.copy())
+        check_within_range(diagonal, "the precisions of the inducing variables given the rows")
         factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=1)  # B = factor factor', (M, M)
         if failed:
             raise NotPositiveDefiniteError(
                 f"the posterior of the inducing variables is not proper: pivot {failed - 1} of its precision"
             )
-        return replace(self, factor=factor, c=blas.dtrsv(factor, self.r, lower=1))  # c = factor^-1 r, (M,)
+        c = blas.dtrsv(factor, self.r, lower=1)  # c = factor^-1 r, (M,)
+        return Information(self.A, self.r, self.sums, factor, c)
 
     @property
     def log_z(self):

@@ -31,9 +31,7 @@ from cavity.ep.sites import Sites
 from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions
-from cavity.runs.executors import split_range
 
-COLUMNS_PER_TILE = 192  # of W, at most, whose products with as many others are a task
 MIN_SHRINKAGE = 1e-10  # of 1/(1 + rho residual): below, a site on f is not computed from that on g
 MIN_EXPLAINED_SHARE = 1e-20  # of the variance of f, explained by inducing variables, for a site to act on them
 
@@ -54,7 +52,7 @@ class RowSites:
         rho = np.broadcast_to(check_within_range(weight / noise, "precisions of the noise"), target.shape)
         # -sum_n weight_n log(2 pi noise_n)/2
         constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
-        return cls(rho * target, rho, compute_fractions(weight, alpha), target, constant)
+        return cls(rho * target, np.ascontiguousarray(rho), compute_fractions(weight, alpha), target, constant)
 
     def part(self, block):
         """Return the sites of a slice of rows."""
@@ -62,49 +60,22 @@ class RowSites:
         return RowSites(self.tau[block], self.rho[block], fraction, None if self.y is None else self.y[block])
 
     def on_features(self, residual):
-        """Return tau and rho of the sites on g, f = g + noise of variance `residual`, and their constant.
+        """Return tau and rho of the sites on g, f = g + noise of variance `residual`.
 
         Each is the integral of N(f; g, residual) site(f)^fraction, to the power 1/fraction [BYT]_ (section 3.4).
         """
-        extra = self.fraction * self.rho * residual
-        if not np.all(extra > -1.0):
+        spread = 1.0 + self.fraction * self.rho * residual
+        return self.tau / spread, self.rho / spread  # (tau, rho)/(1 + fraction rho residual)
+
+    def constant_of(self, numbers):
+        """Return the constant of the sites on g from the numbers of `InducingBasis.add_rows`.
+
+        It is minus half the sum of rho residual for fraction 0, the trace term of E_2, else of log(1 + fraction rho
+        residual)/fraction, and of rho y^2.
+        """
+        if numbers[4]:
             raise NotPositiveDefiniteError("sites of negative precision exceed the prior precision of the row")
-        tau, rho = self.tau / (1.0 + extra), self.rho / (1.0 + extra)  # (tau, rho)/(1 + fraction rho residual)
-        none = self.fraction == 0.0
-        # rho residual for fraction 0, the trace term of E_2; else log(1 + fraction rho residual)/fraction
-        spread = np.where(none, self.rho * residual, np.log1p(extra) / np.where(none, 1.0, self.fraction))
-        squares = rho * self.y**2 if self.y is not None else -self.fraction * tau * self.tau * residual
-        return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(squares)))
-
-
-def add_squares(W, weights, out, scratch, threads=CALLING_THREAD):
-    """The lower triangle `out` plus the sum of weights_n W_n W_n', in Fortran order; `scratch` is like W."""
-    if not W.size:
-        return out
-    low, high = weights.min(), weights.max()
-    if low == high:
-        return out + low * _compute_gram(W, threads)
-    if low < 0.0 < high:
-        for chosen in (weights > 0.0, weights < 0.0):
-            out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)], threads)
-        return out
-    squares = _compute_gram(np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch), threads)
-    return out + squares if high > 0.0 else out - squares
-
-
-def _compute_gram(W, threads):
-    """The lower triangle of W'W, in Fortran order, in tiles of columns that threads share.
-
-    NumPy's products release the GIL; those of SciPy do not.
-    """
-    parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
-    out = np.zeros((W.shape[1], W.shape[1]))
-
-    def tile(i, j):
-        np.matmul(W[:, parts[i]].T, W[:, parts[j]], out=out[parts[i], parts[j]])
-
-    threads.run(tile, [(i, j) for i in range(len(parts)) for j in range(i, len(parts))])
-    return np.triu(out).T
+        return -0.5 * float(numbers[0] + numbers[1])
 
 
 def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=None):
@@ -115,23 +86,21 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=
 
     def statistics(X, start):
         part = slice(start, start + len(X))
-        W, residual = basis.features(X, threads) if features is None else features[start // ROWS_PER_BLOCK]
-        weight = np.broadcast_to(rows.weight(part), residual.shape)
+        weight = rows.weight(part)
         target = rows.y[part] - rows.base(model, X, part)
         sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
-        A, r, constant = compute_block_sums(W, residual, sites, np.empty_like(W), threads)
-        squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
-        return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
+        known = () if features is None else features[start // ROWS_PER_BLOCK]
+        return sum_block(basis, X, sites, weight, threads, *known)
 
     new = Information(*rows.sum_blocks(statistics, threads))  # exp(E_2(b))
     return information.plus(new).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
 
 
-def compute_block_sums(W, residual, sites, scratch, threads=CALLING_THREAD):
-    """Return A = W' diag(rho) W (M, M), r = W'tau (M,) and the constant of sites on f, for a block W (n, M)."""
-    tau, rho, constant = sites.on_features(residual)
-    m = W.shape[1]
-    return add_squares(W, rho, np.zeros((m, m), order="F"), scratch, threads), W.T @ tau, constant
+def sum_block(basis, X, sites, weight, threads, *known):
+    """Return A, r and the sums of an `Information` of sites of Gaussian noise; `known` are W and residuals."""
+    A, r, numbers, _ = basis.add_rows(X, sites, threads, *known)
+    n, constant = np.sum(np.broadcast_to(weight, len(X))), sites.constant + sites.constant_of(numbers)
+    return A, r, np.array([constant, n, numbers[2], numbers[3], 0.0])
 
 
 @dataclass(slots=True, eq=False)
@@ -173,8 +142,9 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[seen], rho[seen] = _convert_to_f(fit, geometry, alone, mean[seen], residual_used)
-        A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)  # T is no longer needed
-        more = Information.of(A, W.T @ (fit.tau - fit.rho * mean[seen]))
+        on_g = RowSites(fit.tau - fit.rho * mean[seen], fit.rho, np.zeros(1))
+        A, r, *_ = basis.add_rows(None, on_g, threads, W, residual_used)
+        more = Information.of(A, r)
     else:
         more = Information.empty(basis.n)
     out = information.plus(more).factorise()

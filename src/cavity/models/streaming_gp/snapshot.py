@@ -194,22 +194,26 @@ class StreamSnapshot:
 
         `lost` are the nats that giving up inducing points cost; the other arguments are new values of fields.
         """
-        new = replace(self, status=status, n_iter=n_iter, trace=trace, **changes)
-        increment = new.information.log_bound - self.information.log_bound
-        check_within_range(np.append(new.information.c, increment), "the moments and the bound")
-        ids = np.full(new.basis.n, -1)
-        places, old = match_equal_rows(new.basis.Z, self.basis.Z)
-        ids[places] = self.inducing_ids[old]
-        fresh = ids < 0
-        ids[fresh] = self.next_id + np.arange(np.sum(fresh))
+        information, basis = changes.get("information", self.information), changes.get("basis", self.basis)
+        increment = information.log_bound - self.information.log_bound
+        check_within_range(np.append(information.c, increment), "the moments and the bound")
+        if basis.Z is not self.basis.Z:
+            ids = np.full(basis.n, -1)
+            places, old = match_equal_rows(basis.Z, self.basis.Z)
+            ids[places] = self.inducing_ids[old]
+            fresh = ids < 0
+            ids[fresh] = self.next_id + np.arange(np.sum(fresh))
+            changes |= {"inducing_ids": make_read_only(ids), "next_id": self.next_id + int(np.sum(fresh))}
         known = self.n_samples + rows, self.n_updates + updates, self.log_bound + increment, increment
         return replace(
-            new,
+            self,
+            status=status,
+            n_iter=n_iter,
+            trace=trace,
             totals=np.array(known, dtype=float),
-            inducing_ids=make_read_only(ids),
-            next_id=self.next_id + int(np.sum(fresh)),
             information_lost=self.information_lost + lost,
             last_information_lost=lost,
+            **changes,
         )
 
     def with_room(self, room, changes):

@@ -21,6 +21,7 @@ from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.models.formula.design import Coding
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns
+from cavity.models.streaming_gp.plain_batches import take_plain_batch
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.record import STATE_RECORD
@@ -206,9 +207,15 @@ class StreamingGPState(SparsePosterior):
         """
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
         if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
-            new = self._get_single_rows().from_arrays(self._now, X, y)
+            singles = self._get_single_rows()
+            new = singles.from_arrays(self._now, X, y)
             if new is not None:
                 return self._finish_single_row(new)
+            batch = take_plain_batch(singles, self._now, X, y)
+            if batch is not None:
+                self._now, message = batch
+                warn_of_surprise(message)
+                return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}

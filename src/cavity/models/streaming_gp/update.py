@@ -75,8 +75,6 @@ class Update:
         self._choose_inducing()
         if learn or scales:
             self.search_status = self._learn_settings(learn, scales)
-        if self.features is None:
-            self.features = compute_features(self.basis, rows, self.threads)
         before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
@@ -105,6 +103,7 @@ class Update:
             uniform=self.uniform and rows.noise is None,
             history=self.history.with_rows(rows).with_end(number, n, status, change),
             predictive_check=check,
+            digest=join_digests(now.digest, ObservationDigest.of(rows.y, model.likelihood)),
             **collect_names(now, rows, names),
         )
         return new, message
@@ -128,9 +127,9 @@ class Update:
     def _choose_inducing(self):
         """Choose inducing points for the rows at the current settings."""
         model = self.model
-        self.features = compute_features(self.basis, self.rows, self.threads)
         if model.inducing is not None:
             return
+        self.features = compute_features(self.basis, self.rows, self.threads)
         X, weight, share, index = self._sample_candidates(model, self.rows)
         whole = self.features is not None and len(index) == self.rows.n
         choice = choose(
@@ -197,7 +196,8 @@ def take_rows_in(state, X, observations, learn, run):
         state._now = replace(now, dropped=dropped)
         return state
     rows = rows.used()
-    now = replace(now, model=fill_open_parameters(now.model, rows))
+    model = fill_open_parameters(now.model, rows)
+    now = now if model is now.model else replace(now, model=model)
     names = observations.labels | {"columns": now.columns or observations.names, "dropped": dropped}
     with np.errstate(over="ignore", invalid="ignore"):
         if rows.n == 1 and not learn and not scales:
@@ -210,8 +210,7 @@ def take_rows_in(state, X, observations, learn, run):
         with run.open(now.model, rows.named()) as threads:
             update = Update(now, rows, run, threads)
             new, message = update.run(learn, scales, names)
-    digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
-    state._now = replace(new, digest=digest)
+    state._now = new
     warn_of_surprise(message)
     if new.status not in (CONVERGED_STATUS, update.search_status):  # the search has given its own warning
         change = np.append(np.inf, new.trace["change"])[-1]

@@ -7,6 +7,7 @@ from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.regression_data import (
     EVENT_OPTION,
     EXPOSURE_OPTION,
+    INTEGRATE_OPTION,
     LIKELIHOOD_HELP,
     PRIOR_OPTION,
     ROW_OPTIONS,
@@ -23,7 +24,7 @@ MODEL_OPTIONS = OptionGroup(
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     PRIOR_OPTION,
     Number("--bins", "at least 1", "N", "round covariates of smooths to so many values, so that rows become equal"),
-    Option("--integrate", ("auto", "grid", "ccd", "mode"), "over standard deviations and other hyperparameters"),
+    INTEGRATE_OPTION,
 )
 COLUMN_OPTIONS = OptionGroup(
     "columns", *ROW_OPTIONS, EXPOSURE_OPTION, EVENT_OPTION, description="by name, or by number from 1"

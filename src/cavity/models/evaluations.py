@@ -6,9 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from cavity.base.lazy_scipy import linalg
+from cavity.base.scales import LOG_SCALE
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters
-from cavity.models.hyperpriors import evaluate_log_prior, match_priors
+from cavity.models.hyperpriors import FLAT_SHARE_PRIOR, evaluate_log_prior, find_likelihood_scale, match_priors
+from cavity.priors import LogNormal
+
+WIDE_LOG_SD = 2.0  # of the log of a positive parameter: a factor of 7
 
 
 class FreeSettings:
@@ -31,6 +35,19 @@ class FreeSettings:
     def size(self):
         """The number of free settings."""
         return self.n_prior + self.free.size
+
+    @property
+    def places(self):
+        """The numbers of the entries of a vector that `describe` has values of."""
+        return np.arange(self.size)
+
+    def add_default_priors(self):
+        """Give parameters of the likelihood without a prior a proper one, which is wide about where they start."""
+        for label, value in zip(self.free.labels(), self.free.values(self.likelihood), strict=True):
+            scale = find_likelihood_scale(label, self.likelihood)
+            if scale is not None:
+                prior = LogNormal(value, WIDE_LOG_SD) if scale == LOG_SCALE else FLAT_SHARE_PRIOR
+                self.priors.setdefault(label, (prior, scale))
 
     def likelihood_at(self, x):
         """The likelihood of a vector."""
@@ -103,6 +120,7 @@ class Evaluations:
         self._points = [] if state is None else state["points"]
         self._memory = {} if state is None else state["memory"]
         self._last = None  # the last evaluation, not yet saved: its gradient may follow
+        self.sites_at_maximum = None  # from where fits for the curvature there start
 
     def at(self, x, **options):
         """Return the point of a vector, or its `SavedEvaluation`; `options` replace those of EP."""
@@ -112,6 +130,7 @@ class Evaluations:
             point = replace(self._points[self._next], settings=settings)
             self._next += 1
             if self._next == len(self._points):
+                self.sites_at_maximum = self._memory.pop("sites_at_maximum")
                 for name, value in self._memory.items():
                     setattr(self.evidence, name, value)
             if np.isnan(point.log_evidence):
@@ -143,4 +162,5 @@ class Evaluations:
             self._points = [*self._points, self._last]
             self._next, self._last = len(self._points), None
             memory = {name: getattr(self.evidence, name, None) for name in ("start", "share_left")}
+            memory["sites_at_maximum"] = self.sites_at_maximum
             self._job.store(lambda: {"points": self._points, "memory": memory})

@@ -14,6 +14,7 @@ from cavity.likelihoods.starts import estimate_spread
 from cavity.models import search
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
+from cavity.models.linear.moving_search import move_with_passes
 from cavity.models.search import (
     FAR_LOG_STEP,
     LEAST_NEWTON_STEP,
@@ -38,7 +39,7 @@ class Solution:
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
-    integration: object = None  # of mixed models, over hyperparameters
+    integration: object = None  # over hyperparameters
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
@@ -124,16 +125,27 @@ def check_groups(value, prior_variance, problem, names, added):
     return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
-def learn_settings(problem, names, groups, threads, options):
-    """Maximise the log evidence over the named hyperparameters; return a `SearchResult`."""
+def learn_settings(problem, names, groups, threads, options, kind=LinearEvidence, prepare=None):
+    """Maximise the log evidence over the named hyperparameters.
+
+    Returns
+    -------
+    search : SearchResult
+        The maximum.
+    evidence : LinearEvidence
+        Of that `kind`, and of the open settings; `prepare(vector)` is called before it is maximised.
+    """
     few = sample_rows(problem, names)
     starts = choose_likelihoods(problem if few is None else few, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
     vector = FreeFactors(names, groups, starts[0], problem)
+    if prepare is not None:
+        prepare(vector)
     silent = replace(options, job=SILENT_JOB)
     sample = None if few is None else LinearEvidence(replace(few, prior=problem.prior), vector, threads, silent)
-    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job, sample)
+    evidence = kind(problem, vector, threads, options)
+    return maximise_evidence(evidence, starts, options.job, sample), evidence
 
 
 def maximise_evidence(evidence, starts, job, sample=None):
@@ -148,7 +160,10 @@ def maximise_evidence(evidence, starts, job, sample=None):
     bounds = vector.bounds(*map(vector.free.pack, starts))
     start, root = (None, None) if sample is None else _search_sample(sample, objective, starts, bounds)
     if start is not None:
-        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=True)
+        moved = _move_from_sample(sample, evidence, start, root, bounds)
+        if moved is not None:
+            start, objective.slope, root = moved
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=moved is None)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
     evidence.stops_early = root is not None
@@ -156,18 +171,20 @@ def maximise_evidence(evidence, starts, job, sample=None):
     value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root, least=least)
     if status == CONVERGED_STATUS:
         stage = job.stage("standard errors")
-        covariance, known, note = _find_covariance(objective, x, bounds, value, stage)
+        slopes = None if root is None else objective.slopes_at(x)
+        covariance, known, note = _find_covariance(objective, x, bounds, value, stage, slopes)
         if root is not None:  # what Newton's steps with the curvature of some rows have left
-            x = np.clip(x - covariance @ objective.slopes_at(x), *bounds.T)
+            x = np.clip(x - covariance @ slopes, *bounds.T)
     else:
         covariance, known, note = *_know_nothing(vector.size), f"no standard errors: {status}"
-    settings, sites = vector.unpack(start if x is None else x), evidence.start
+    x = start if x is None else x
+    settings, sites = vector.unpack(x), evidence.start
     names, values, jacobian = vector.describe(settings)
     sd = find_standard_errors(covariance, known, jacobian)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status
-    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
+    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites, x)
 
 
 # ------------------------------------------------------------------------------------------ some of many rows
@@ -205,6 +222,15 @@ def _search_sample(sample, objective, starts, bounds):
     # the curvature of the log evidence in numbers of the likelihood grows with the number of rows, that in others not
     narrower = np.where(np.arange(vector.size) < vector.n_prior, 1.0, (n / objective.n_rows) ** 0.5)
     return x, root * narrower[:, None]
+
+
+def _move_from_sample(sample, evidence, x, root, bounds):
+    """Return what `move_with_passes` does from the posterior of some rows, None if that is not proper."""
+    evidence.start = sample.posterior_of_sites(sample.vector.unpack(x))
+    moved = None if evidence.start is None else move_with_passes(evidence, x, root, bounds)
+    if moved is None:
+        evidence.start = None
+    return moved
 
 
 # ------------------------------------------------------------------------------------------ starts
@@ -282,13 +308,13 @@ def _know_nothing(n):
     return np.zeros((n, n)), np.zeros(n, dtype=bool)
 
 
-def _find_covariance(objective, x, bounds, value, job):
+def _find_covariance(objective, x, bounds, value, job, slopes=None):
     """Return the covariance of free numbers, which have standard errors, and why others have none."""
     vector, evaluations = objective.vector, objective.evaluations
     if len(x) > MAX_STANDARD_ERRORS:
         return *_know_nothing(len(x)), f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
     is_flat, names = partial(_is_flat, evaluations, x, bounds, value), vector.describe(vector.unpack(x))[0]
-    return find_covariance(evaluations, x, bounds, names, is_flat, job)
+    return find_covariance(evaluations, x, bounds, names, is_flat, job, slopes)
 
 
 def _is_flat(evaluations, x, bounds, value, i):

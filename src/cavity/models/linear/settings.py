@@ -15,6 +15,7 @@ from cavity.likelihoods import Likelihood
 from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula
 from cavity.models.hyperpriors import check_priors
+from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import check_intercept
 from cavity.models.linear.evidence import PRIOR_VARIANCE
 
@@ -49,6 +50,7 @@ class LinearSettings(Frozen):
             intercept=check_intercept(self.intercept),
             standardize=arrays.check_flag(self.standardize, "standardize"),
             priors=check_priors(self.priors),
+            integrate=check_integrate(self.integrate),
         )
         if self.centre is not None:
             set_fields(self, centre=arrays.copy_read_only(arrays.check_finite_array(self.centre, "centre", ndim=(1,))))

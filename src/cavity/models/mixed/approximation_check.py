@@ -22,9 +22,9 @@ from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import ArrayLike, Data, Frozen, Seed
 from cavity.base.results import format_table
 from cavity.ep.corrections import find_tilted_cumulants
+from cavity.models.integral import MAX_TRUSTED_CORRECTION, sum_over_pairs
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
-from cavity.models.mixed.integration import MAX_TRUSTED_CORRECTION, sum_over_pairs
 
 MAX_RELIABLE_SHAPE = 0.7  # of the tail of importance weights [VSG]_
 LARGE_SKEWNESS = 0.5  # of a row's tilted distribution

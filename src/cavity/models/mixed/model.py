@@ -32,12 +32,12 @@ from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
 from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_priors
+from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
-from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
@@ -145,10 +145,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
         set_fields(self, priors=check_priors(self.priors))
         if self.bins is not None:
             set_fields(self, bins=arrays.check_integer(self.bins, "bins", low=MIN_BINS))
-        if self.integrate is not False:
-            arrays.check_choice(self.integrate, "integrate", ("auto", *METHOD_NAMES))
-            if self.priors == AVOID_ZERO_PRIOR:
-                raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
+        if check_integrate(self.integrate) is not False and self.priors == AVOID_ZERO_PRIOR:
+            raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"

@@ -2,14 +2,12 @@
 
 from dataclasses import replace
 
-from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.engine import Engine
 from cavity.ep.sparse import Pattern, Precision, Sparse
+from cavity.models.integral import add_integral
 from cavity.models.linear.evidence_search import Solution
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.equal_rows import merge_equal_rows
-from cavity.models.mixed.integration import StoppedIntegral, integrate_posterior
 from cavity.models.mixed.variance_search import learn_settings
 from cavity.runs.executors import Threads, single_blas
 
@@ -26,30 +24,11 @@ def solve(problem, names, options, threads):
     effects, site_fit = Effects.of(geometry, fit.belief), fit
     fit = problem.sites.expand(problem.sites.correct(fit, likelihood), likelihood)
     fit = replace(fit, trace=site_fit.trace | search.trace)
-    solution = Solution(problem, fit, effects, search.hyperparameters, search.status)
-    if method is None:
-        return solution
-    return add_integration(solution, evidence, search, options, method, (site_fit.tau, site_fit.rho))
-
-
-def add_integration(solution, evidence, search, options, method, start):
-    """Return a solution with hyperparameters integrated, or with corrections at their maximum."""
-    if options.job.stopped or not solution.fit.converged:
-        return solution
-    if method != "mode" and search.status != CONVERGED_STATUS:
-        words = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
-        warn(words, NumericalWarning)
-        return solution
-    try:
-        integration, log_evidence, loo = integrate_posterior(evidence, search, options, method, start)
-    except StoppedIntegral:
-        return replace(solution, searched=STOPPED_STATUS)
-    except ArithmeticError as error:
-        warn(f"there is no integral over hyperparameters: {error}", NumericalWarning)
-        return solution
-    value = solution.fit.log_evidence if log_evidence is None else log_evidence
-    fit = replace(solution.fit, log_evidence=value, loo=loo)
-    return replace(solution, fit=fit, integration=integration)
+    integration, status = None, search.status
+    if method is not None:
+        start = site_fit.tau, site_fit.rho
+        fit, integration, status = add_integral(fit, evidence, search, options.job, method, start)
+    return Solution(problem, fit, effects, search.hyperparameters, status, integration)
 
 
 def update_effects(likelihood, rows, matrix, effects, options):

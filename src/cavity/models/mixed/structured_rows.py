@@ -122,10 +122,9 @@ def build_structured(terms, table, X, names, constant=False, in_use=None):
     constant : bool, default False
         Whether there is a constant beside X, as open thresholds have.
     in_use : ndarray (N,) of bool, optional
-        The rows that decide on ranges, knots and levels; by default all.
+        The rows that decide on ranges and knots of smooths; by default all. States and levels are those of all rows.
     """
-    used = table if in_use is None else {name: np.asarray(column)[in_use] for name, column in table.items()}
-    built = _name_apart(terms, [term.build(_select(used, term)) for term in terms])
+    built = _name_apart(terms, [term.build(_select_to_build(table, term, in_use)) for term in terms])
     repeated = find_repeated([each.name for each in built])
     if repeated is not None:
         raise error_of("effects", f"must have each term once, got {repeated} twice")
@@ -145,7 +144,18 @@ def _name_apart(terms, built):
     """Return built terms, of which those with the name of another one have their long names."""
     names = [each.name for each in built]
     pairs = zip(terms, built, strict=True)
-    return [each if names.count(each.name) == 1 else replace(each, name=term.long_name) for term, each in pairs]
+    return [
+        each if names.count(each.name) == 1 or term.long_name == term.name else replace(each, name=term.long_name)
+        for term, each in pairs
+    ]
+
+
+def _select_to_build(table, term, in_use):
+    """Return the columns of a table that a term is built from."""
+    columns = _select(table, term)
+    if in_use is None or set(term.variables) != set(term.binned_variables):
+        return columns
+    return {name: np.asarray(column)[in_use] for name, column in columns.items()}
 
 
 def _select(table, term):

@@ -14,7 +14,7 @@ from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.evaluations import Evaluations
 from cavity.models.gp.evidence import Evidence
-from cavity.models.gp.integral import MAX_AUTO_ROWS, make_default_priors
+from cavity.models.gp.integral import MAX_AUTO_ROWS, IntegralEvidence, make_default_priors
 from cavity.models.integral import choose_integration, find_integral
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
@@ -99,7 +99,7 @@ def _search_sample(settings, evidence, objective, places, n_long, bounds, n_star
     nothing where there are few rows, or the noise is not Gaussian, or the sample may not show what repeats itself.
     """
     n, vector, leaves = evidence.rows.n, objective.vector, list_leaves(settings.covariance)
-    is_regression = isinstance(settings.likelihood, Gaussian) and type(evidence) is Evidence and evidence.known is None
+    is_regression = isinstance(settings.likelihood, Gaussian) and isinstance(evidence, IntegralEvidence)
     if n <= MIN_SAMPLED_ROWS or not is_regression or any(isinstance(leaf, Periodic) for leaf in leaves):
         return None, {}
     some = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])

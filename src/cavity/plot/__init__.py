@@ -10,6 +10,7 @@ from cavity.plot.intervals import IntervalDisplay
 from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
+from cavity.plot.regions import RegionDisplay
 from cavity.plot.terms import SurfaceDisplay, TermDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
 from cavity.plot.volcano import VolcanoDisplay
@@ -28,6 +29,7 @@ __all__ = [
     "PredictionDisplay",
     "PrequentialDisplay",
     "QuantileDisplay",
+    "RegionDisplay",
     "ResidualDisplay",
     "ResponsibilityDisplay",
     "RootogramDisplay",

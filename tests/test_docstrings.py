@@ -66,7 +66,7 @@ TEXTS_BY_NAME = {
         "*column *names approximation ax batch_size bounds centre class_weight classes clutter_variance "
         "clutter_weight combination copy_X_train correction_error covariance_prior covariance_type damping "
         "data degrees_of_freedom_prior draws effect eval_gradient factor fixed forgetting gamma1 gamma2 "
-        "graphs inducing init integrate inverse_scale jitter k K_aa K_ab K_fb K_ff_diagonal label levels "
+        "graphs inducing init inverse_scale jitter k K_aa K_ab K_fb K_ff_diagonal label levels "
         "mean_precision_prior mean_prior n n_bins n_init normalize_y old_covariance old_mean "
         "old_prior order other parts path reg_covar rho1 rho2 row rows sample_weight share size skewness stop "
         "table target tau tau1 tau2 theta tolerance value values variables vector verbose warm_start "
@@ -74,20 +74,20 @@ TEXTS_BY_NAME = {
     ),
     3: (
         "accelerate ard as_frame b by callback column degrees_of_freedom dispersion effects fit_intercept "
-        "fitted group groups index K_bb lengthscale means model n_inducing n_threads offset out p period "
+        "fitted group groups index integrate K_bb lengthscale means model n_inducing n_threads offset out p period "
         "probability random_state start title Z"
     ),
     4: (
         "a initial_means kernel kind log_density max_iter method n_components n_samples noise precision prior_mean "
-        "priors return_std sd term"
+        "priors return_std term"
     ),
-    5: "**options covariance missing power scale schedule",
-    6: "alpha columns intercept likelihood name q rng shape",
+    5: "**options covariance missing power schedule sd",
+    6: "alpha columns intercept likelihood name q rng scale shape",
     7: "learn names tol",
     8: "prior_variance",
     9: "weights",
-    10: "mean posterior",
-    11: "noise_variance x",
+    10: "posterior",
+    11: "mean noise_variance x",
     12: "variance",
     37: "X",
     41: "y",

@@ -24,10 +24,10 @@ _NAMES_BY_MODULE = {
     "models.gp.model": ("GaussianProcess",),
     "models.gp.posterior": ("GaussianProcessPosterior",),
     "models.hyperparameters": ("Hyperparameters",),
+    "models.integration": ("Integration",),
     "models.leave_one_out": ("LeaveOneOut",),
-    "models.marginal": ("Marginal",),
+    "models.marginal": ("Marginal", "TabulatedMarginal"),
     "models.mixed.approximation_check": ("ApproximationCheck",),
-    "models.mixed.integration": ("Integration",),
     "models.many.posterior": ("ManyPosterior",),
     "models.mixed.model": ("MixedGLM",),
     "models.mixed.posterior": ("MixedGLMPosterior",),
@@ -88,11 +88,12 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.gp.model import GaussianProcess as GaussianProcess
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
     from cavity.models.hyperparameters import Hyperparameters as Hyperparameters
+    from cavity.models.integration import Integration as Integration
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
     from cavity.models.many.posterior import ManyPosterior as ManyPosterior
     from cavity.models.marginal import Marginal as Marginal
+    from cavity.models.marginal import TabulatedMarginal as TabulatedMarginal
     from cavity.models.mixed.approximation_check import ApproximationCheck as ApproximationCheck
-    from cavity.models.mixed.integration import Integration as Integration
     from cavity.models.mixed.model import MixedGLM as MixedGLM
     from cavity.models.mixed.posterior import MixedGLMPosterior as MixedGLMPosterior
     from cavity.models.mixed.terms import RandomEffects as RandomEffects

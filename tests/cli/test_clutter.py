@@ -15,10 +15,10 @@ from cavity import data
 from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
-NAMED_DATA = (
-    "banana cbpp co2 contraception faithful galaxies grouseticks motorcycle newcomb nile pima scotland sleepstudy"
+SHIPPED = (
+    "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, "
+    "motorcycle, newcomb, nile, pima, scotland, sleepstudy"
 )
-SHIPPED = NAMED_DATA.replace(" ", ", ")
 
 
 def test_newcomb_as_a_command(tmp_path):

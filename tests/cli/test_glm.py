@@ -535,3 +535,11 @@ def test_shares_and_levels(run, tmp_path):
     expected = cavity.GLM("ordered-probit").fit(X, np.digitize(columns["real"], [4.8, 5.2]))
     np.testing.assert_array_equal(cavity.load(saved).mean, expected.mean)
     assert cavity.load(saved).classes == ("a low", "b mid", "c top")
+
+
+@pytest.mark.parametrize("words", [("gp", "motorcycle", "--rows", "40"), ("glm", "faithful", "--target", "waiting")])
+def test_integrals_over_hyperparameters(words, capsys):
+    assert main(["fit", *words, "--integrate", "ccd"]) == 0
+    out = capsys.readouterr().out
+    assert "of a central composite design; the evidence is corrected by" in out
+    assert "Hyperparameters, integrated" in out

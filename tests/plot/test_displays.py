@@ -484,3 +484,23 @@ def test_a_formula_of_one_column_is_drawn_as_its_line():
     np.testing.assert_allclose(expected.get_ydata(), wanted, rtol=AT_REST)
     components = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table).plot()[1]
     assert [label.get_text() for label in components.get_yticklabels()] == ["sd(residual)", "sd(intercept | Subject)"]
+
+
+def test_a_learnt_parameter_is_drawn_over_an_effect():
+    shape = np.exp(RNG.normal(1.0, 0.5, size=60))
+    counts = RNG.poisson(RNG.gamma(shape, np.exp(np.linspace(0.0, 4.0, 60)) / shape, size=(len(X), 60)))
+    model = cavity.GLM("negative-binomial", intercept=True)
+    many = model.fit_many(X, counts, share="dispersion")
+    display = plot.ParameterTrendDisplay.from_posterior(many)
+    points, medians = display.ax_.lines[:2]
+    np.testing.assert_array_equal(points.get_xydata(), np.column_stack([many.mean[:, 0], many.parameters[:, 0]]))
+    np.testing.assert_array_equal(medians.get_xydata().T, display.trend)
+    inside = np.sort(many.mean[:, 0])[:10], many.parameters[np.argsort(many.mean[:, 0])[:10], 0]
+    np.testing.assert_array_equal(display.trend[:, 0], np.median(inside, axis=1))
+    assert display.ax_.get_yscale() == "log"
+    assert display.shared == many.shared["median(dispersion)"]
+    pyplot.close(display.figure_)
+    with pytest.raises(ValueError, match="must have parameters that were learnt by response, got none"):
+        plot.ParameterTrendDisplay.from_posterior(cavity.GLM("poisson", intercept=True).fit_many(X, counts))
+    with pytest.raises(TypeError, match="must be a ManyPosterior"):
+        plot.ParameterTrendDisplay.from_posterior(glm())

@@ -272,6 +272,10 @@ def list_notes(posterior):
     classes = getattr(posterior, "classes", None) or ()
     if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
+    bins = getattr(posterior.model, "bins", None) if hasattr(posterior, "model") else None
+    if bins is not None and posterior.n_sites is not None:
+        sites = f"{posterior.n_samples} rows at {posterior.n_sites} sites"
+        worth = (*worth, f"covariates of smooths in {bins} bins: {sites}")
     integration = getattr(posterior, "integration", None)
     worth = worth if integration is None else (*worth, integration.describe())
     centre = getattr(posterior, "centre", None)

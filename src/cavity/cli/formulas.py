@@ -100,7 +100,8 @@ def fit_process(options, without, likelihood_options):
     features, _ = table.choose(options.features, "--features", roles)
     columns, names = TableColumns(table), dict.fromkeys([*features, *sorted(formula_variables(parts)), *roles])
     names = [table.select([name])[0] for name in names]
-    model = GaussianProcess(options.covariance or "rbf", likelihood, options.formula.partition("~")[2].strip())
+    mean, setting = options.formula.partition("~")[2].strip(), options.integrate or False
+    model = GaussianProcess(options.covariance or "rbf", likelihood, mean, integrate=setting)
     typed = collect_typed(options, likelihood_options)
     fixed = typed and typed.keys() & {*list_scales(likelihood)}
     learn = not options.no_learn and ("covariance" if fixed else True)
@@ -135,7 +136,7 @@ def fit_formula(options, likelihood_options, report_fit):
         raise ValueError("--learn-prior-variance has no meaning for a formula with random effects; leave it out")
     table = open_table(options)
     settings = {"approximation": options.approximation, "priors": read_priors(options)}
-    settings["prior_variance"] = options.prior_variance
+    settings |= {"prior_variance": options.prior_variance, "integrate": options.integrate or False}
     formula = add_event(options.formula, options.event)
     model = GLM(formula, likelihood, standardize=options.standardize, **settings)
     rows = collect_rows(table, options)

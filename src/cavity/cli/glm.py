@@ -21,6 +21,7 @@ MODEL_OPTIONS = OptionGroup(
     *LIKELIHOOD_OPTIONS,
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     regression.PRIOR_OPTION,
+    regression.INTEGRATE_OPTION,
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
@@ -53,7 +54,7 @@ def fit(options):
     if not problem.names:  # an intercept alone, whose prior is that of a constant column
         data["X"] = np.ones((len(problem.y), 1))
     settings = {"approximation": options.approximation, "priors": regression.read_priors(options)}
-    settings["prior_variance"] = options.prior_variance
+    settings |= {"prior_variance": options.prior_variance, "integrate": options.integrate or False}
     model = GLM(likelihood, intercept=intercept and bool(problem.names), standardize=options.standardize, **settings)
     learn = "prior_variance" if options.learn_prior_variance else None
     arguments = data | fit_commands.collect_site_options(options) | {"learn": learn}
@@ -106,6 +107,7 @@ def report_fit(posterior, likelihood_name):
     yield from fit_commands.report_summary(posterior)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    yield from regression.report_integral(posterior)
 
 
 def report_priors(posterior):

@@ -15,6 +15,7 @@ MODEL_OPTIONS = OptionGroup(
     *gaussian_processes.make_model_options(regression_data.LIKELIHOOD_HELP.format("probit")),
     Option("--mean", gaussian_processes.MEAN_FUNCTIONS, "default zero for classes, else constant (learnt)"),
     make_flag("--no-learn", "keep all hyperparameters at their first values"),
+    regression_data.INTEGRATE_OPTION,
     *gaussian_processes.START_OPTIONS,
 )
 STARTS_OPTION = Number("--starts", "at least 1", "S", "complete searches from different starts (default 1)", 1)
@@ -43,7 +44,8 @@ def fit(options):
     likelihood, fixed = gaussian_processes.likelihood_of(problem, options)
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
-    model = GaussianProcess(covariance, likelihood, 0.0 if mean == "zero" else mean)
+    mean_setting, setting = 0.0 if mean == "zero" else mean, options.integrate or False
+    model = GaussianProcess(covariance, likelihood, mean_setting, integrate=setting)
     learn = False if options.no_learn else ("covariance" if fixed else True)
     search = collect_fit_options(options) | {"learn": learn, "n_starts": options.starts}
     posterior, seconds = time_call(model.fit, **problem.data(), **search)
@@ -84,6 +86,7 @@ def report(problem, rest, posterior, mean, learn, seconds):
     yield from gaussian_processes.report_model(problem, posterior.model, f"{mean}{learnt_mean}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    yield from regression_data.report_integral(posterior)
     yield from regression_data.report_leave_one_out(posterior, problem)
     if rest is not None:
         density = posterior.log_density(rest.X, rest.observed, offset=rest.offset)

@@ -7,6 +7,7 @@ from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.regression_data import (
     EVENT_OPTION,
     EXPOSURE_OPTION,
+    INTEGRATE_OPTION,
     LIKELIHOOD_HELP,
     PRIOR_OPTION,
     ROW_OPTIONS,
@@ -22,7 +23,8 @@ MODEL_OPTIONS = OptionGroup(
     Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP.format("logit")),
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     PRIOR_OPTION,
-    Option("--integrate", ("auto", "grid", "ccd", "mode"), "over standard deviations and other hyperparameters"),
+    Number("--bins", "at least 1", "N", "round covariates of smooths to so many values, so that rows become equal"),
+    INTEGRATE_OPTION,
 )
 COLUMN_OPTIONS = OptionGroup(
     "columns", *ROW_OPTIONS, EXPOSURE_OPTION, EVENT_OPTION, description="by name, or by number from 1"
@@ -40,6 +42,7 @@ def fit(options):
 
     table = input_tables.open_table(options)
     settings = {"prior_variance": options.prior_variance, "priors": read_priors(options)}
+    settings["bins"] = options.bins
     settings["integrate"] = options.integrate or False
     formula = add_event(options.formula, options.event)
     model = MixedGLM(formula, options.likelihood, **settings)

@@ -52,6 +52,8 @@ CATEGORICAL_HELP = (
 CATEGORICAL_OPTION = Option("--categorical", "A,B", CATEGORICAL_HELP)
 NO_INTERCEPT_OPTION = make_flag("--no-intercept", "add no column of ones")
 AVOID_ZERO = "avoid-zero"
+INTEGRATE_HELP = "over what is learnt beside the effects, with proper priors, and correct what EP misses"
+INTEGRATE_OPTION = Option("--integrate", ("auto", "grid", "ccd", "mode"), INTEGRATE_HELP)
 PRIOR_TEXT = re.compile(r"(.+?)\s*=\s*(\w+\([^()]*\))")  # a name, which may have brackets, and a call
 PRIOR_OPTION = Option(
     "--prior",
@@ -426,3 +428,12 @@ def _read_prior(text):
         return name.strip(), kind(*arguments, **named)
     except (TypeError, ValueError) as error:
         raise ValueError(f"--prior {text!r}: {error}") from error
+
+
+def report_integral(posterior):
+    """Yield the integral over hyperparameters and their posterior, if there is one."""
+    integration = getattr(posterior, "integration", None)
+    if integration is not None:
+        lines = repr(integration).splitlines()
+        yield f"  integral         {integration.describe()}"
+        yield from (f"  {line}" for line in lines[1:])

@@ -64,7 +64,10 @@ def find_tilted_cumulants(sites, mean, variance, tau, rho):
         y = sites.y[part]
         with np.errstate(all="ignore"):
             log_p = sites.likelihood.log_p(y[:, None] if y.ndim == 1 else y[:, None, :], f)
-            log_t = log_p - 0.5 * (f - m[part, None]) ** 2 / v[part, None]
+            log_t = (
+                np.reshape(sites.part(sites.copies, part), (-1, 1)) * log_p
+                - 0.5 * (f - m[part, None]) ** 2 / v[part, None]
+            )
         log_t = np.where(np.isnan(log_t), -np.inf, log_t)
         weights = np.exp(log_t - np.max(log_t, axis=1, keepdims=True))
         weights /= np.sum(weights, axis=1, keepdims=True)

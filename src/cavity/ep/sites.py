@@ -6,8 +6,9 @@ then matches p^e against T^f with
 
     e = a min(1, w),     f = e/w:                                                                                   (1)
 
-of w >= 1 copies one is taken out at a time, of a fraction w < 1 of a row all of it. With log Z the log normaliser of
-p^e times a cavity N(m, v), and d1, d2 its derivatives in m, the matching factor is
+of w >= 1 copies one is taken out at a time, of a fraction w < 1 of a row all of it. Where one site stands for several
+observations, whose product is a power n of the likelihood, the `copies`, e is n times that of (1). With log Z the log
+normaliser of p^e times a cavity N(m, v), and d1, d2 its derivatives in m, the matching factor is
 
     rho = -d2/(1 + v d2),     tau = (d1 - m d2)/(1 + v d2).                                                         (2)
 
@@ -63,19 +64,21 @@ class Sites:
     `exponent` and `fraction` are e and f; these and `residual`, all (N,) or (1,) where all are equal.
     """
 
-    def __init__(self, likelihood, y, weights=None, power=1.0, residual=None):
+    def __init__(self, likelihood, y, weights=None, power=1.0, residual=None, copies=None):
         self.likelihood, self.y = likelihood, y
+        self.copies = SHARED_ONE if copies is None else copies
         self.residual = SHARED_ZERO if residual is None else residual
         self.weights = SHARED_ONE if weights is None else weights
-        self.exponent = power * np.minimum(1.0, self.weights)  # (1)
-        self.fraction = self.exponent / self.weights
+        exponent = power * np.minimum(1.0, self.weights)  # (1)
+        self.fraction = exponent / self.weights
+        self.exponent = exponent * self.copies
         self.compiled = likelihood_base.has_kernel_for(likelihood, self.exponent)
         if self.compiled:
             self.kind, self.parameters = likelihood_base.kernel_settings(likelihood)
             self.numbers, self.extra = likelihood_base.encode_observations(likelihood, y)
         self.one = np.minimum(1.0, 1.0 / self.weights)  # what of a site is one observation, and
         # whether the cavity of one left-out observation is the one EP uses
-        self.leaves_one = bool(np.all(self.exponent == 1.0))
+        self.leaves_one = bool(np.all(exponent == 1.0))
 
     first = 0  # the number of the first row, for messages
 
@@ -86,9 +89,15 @@ class Sites:
         """Return the sites of a slice of rows alone, which are counted from its first one."""
         sites = copy(self)
         sites.first = rows.start
-        for name in ("y", "weights", "exponent", "fraction", "residual", "one", "numbers", "extra"):
+        for name in ("y", "weights", "copies", "exponent", "fraction", "residual", "one", "numbers", "extra"):
             if hasattr(self, name):
                 setattr(sites, name, self.part(getattr(self, name), rows))
+        return sites
+
+    def with_residual(self, residual):
+        """Return the sites of g, f = g + N(0, residual)."""
+        sites = copy(self)
+        sites.residual = residual
         return sites
 
     def part(self, values, rows):
@@ -154,5 +163,5 @@ class Sites:
         return float(np.sum(self.match(rows, mean, variance)[0] / self.part(self.fraction, rows)))
 
     def log_z(self, rows, mean, variance):
-        """Return log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
-        return self.match(rows, mean, variance, SHARED_ONE)[0]
+        """Return log of the integral of p(y|f) N(f; mean, variance), whatever the powers; of all copies at once."""
+        return self.match(rows, mean, variance, self.part(self.copies, rows))[0]

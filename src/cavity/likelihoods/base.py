@@ -342,6 +342,8 @@ class Likelihood(Public):
             )
         return default
 
+    # how rows of one f are one site (`models/mixed/merged_sites.py`): "trials", "mean", "logit mean", "factors" or None
+    _merges_by: ClassVar[str | None] = "factors"
     _y_ndim = 1  # dimensions of `check(y)` for N observations
 
     def _tilted(self, y, mean, variance):

@@ -90,6 +90,7 @@ class Poisson(_Count):
     """Counts with mean exp(f): p(y|f) = exp(y f - exp(f))/y!."""
 
     _kind = POISSON
+    _merges_by = "mean"
 
     def _encode(self, y):
         return y, -_tabulate(_log_stirling, y)
@@ -134,6 +135,7 @@ class NegativeBinomial(_Count):
     dispersion: float | None = None
 
     _kind = NEGATIVE_BINOMIAL
+    _merges_by = "mean"
     parameters: ClassVar[Mapping[str, str]] = {"dispersion": "positive"}
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
@@ -277,6 +279,7 @@ class Binomial(_Trials, _Compiled):
     link: str = "logit"
 
     _kind = BINOMIAL
+    _merges_by = "trials"
 
     def __post_init__(self) -> None:
         arrays.check_choice(self.link, "link", ("logit", "probit"))
@@ -376,9 +379,9 @@ def _log_mean_rest(p, not_p, x):
 
 
 def _tabulate(function, y):
-    """function(y) of counts (N,), by a table where the largest one is below N."""
+    """function(y) of counts (N,), or of their means, by a table where all are whole and the largest is below N."""
     largest = np.max(y, initial=0.0)
-    if largest >= y.size:
+    if largest >= y.size or np.any(y != np.floor(y)):
         return function(y)
     return function(np.arange(largest + 1.0))[y.astype(np.intp)]
 

@@ -67,6 +67,7 @@ class Probit(_Binary):
     """
 
     _kind = PROBIT
+    _merges_by = "trials"
 
     def _parameters(self):
         return 1.0, 1.0
@@ -89,6 +90,7 @@ class Logit(_Binary):
     """
 
     _kind = LOGIT
+    _merges_by = "trials"
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log of the logistic function of y f; see `Likelihood.log_p`."""
@@ -121,6 +123,7 @@ class Step(_Binary):
     """Binary labels without noise: p(y|f) = 1 if y f > 0, else 0 (the Bayes point machine's) [M]_ (section 5.2)."""
 
     _kind = PROBIT
+    _merges_by = None
 
     def _parameters(self):
         return 0.0, 1.0

@@ -89,6 +89,7 @@ class Gaussian(_NormalNoise):
     noise_variance: float | None = 1.0
 
     _kind = GAUSSIAN
+    _merges_by = "mean"
     parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "scale"}
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
@@ -120,6 +121,7 @@ class Laplace(_Noisy):
     scale: float | None = 1.0
 
     _kind = LAPLACE
+    _merges_by = None  # kinks
     parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
 
     def _parameters(self):
@@ -183,6 +185,7 @@ class AsymmetricLaplace(_LinearMean, _Compiled):
         set_fields(self, quantile_level=arrays.check_number(self.quantile_level, "quantile_level", low=0, high=1))
 
     _kind = LAPLACE
+    _merges_by = None  # kinks
 
     def _parameters(self):
         q, constant = self.quantile_level, self._find_constant()
@@ -326,6 +329,7 @@ class Clutter(_Noisy):
     clutter_mean: float | None = 0.0
 
     _kind = CLUTTER
+    _merges_by = None
     any_power = False
     parameters: ClassVar[Mapping[str, str]] = {
         "clutter_weight": "share",

@@ -103,6 +103,7 @@ class Gamma(_Scaled, _Compiled):
     shape: float | None = None
 
     _kind = GAMMA
+    _merges_by = "mean"
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
 
     def _parameters(self):
@@ -189,6 +190,7 @@ class Tweedie(_Compiled):
     dispersion: float | None = None
 
     _kind = TWEEDIE
+    _merges_by = "mean"
     link = "log"
     _slope = 1.0
     parameters: ClassVar[Mapping[str, str]] = {"power": "between 1 and 2", "dispersion": "positive"}

@@ -6,6 +6,8 @@ of f, and its two signs apart; the variance is E [Var[y|f] + (E[y|f] - E y)^2], 
 looked for with a rule of few nodes, and found with that quadrature.
 """
 
+from functools import partial
+
 import numpy as np
 from numpy.polynomial import hermite_e
 
@@ -126,24 +128,40 @@ def find_quantiles(likelihood, q, mean, variance, *covariates):
 
     All of them broadcast against the moments of f.
     """
-    columns = q, mean, variance, *covariates
-    shape = np.broadcast_shapes(*map(np.shape, columns))
-    q, mean, variance, *covariates = (np.broadcast_to(values, shape).ravel() for values in columns)
-    checked_cdf = _check_results_of(likelihood, "cdf")
+    return find_mixture_quantiles([(1.0, likelihood, mean, variance)], q, *covariates)
 
-    def conditional_cdf(y, f, rows):
-        return checked_cdf(y[:, None], f, *(values[rows, None] for values in covariates))
 
-    def rough(y, rows):
-        f = mean[rows, None] + np.sqrt(variance[rows, None]) * HERMITE_NODES
-        return conditional_cdf(y, f, rows) @ HERMITE_WEIGHTS
+def find_mixture_quantiles(points, q, *covariates):
+    """Return quantiles of y at probabilities q, of a mixture of points: weights, likelihoods and moments of f.
 
-    def cdf(y, rows):
-        return integrate(lambda f, i: conditional_cdf(y[i], f, rows[i]), mean[rows], variance[rows])
+    What `find_quantiles` says of its arguments holds for those of each point.
+    """
+    shape = np.broadcast_shapes(np.shape(q), *(np.shape(each) for each in covariates), np.shape(points[0][2]))
+    q, *covariates = (np.broadcast_to(values, shape).ravel() for values in (q, *covariates))
+    points = [(*one[:2], *(np.broadcast_to(values, shape).ravel() for values in one[2:])) for one in points]
+    functions = [_check_results_of(likelihood, "cdf") for _, likelihood, *_ in points]
 
+    def average(integral, y, rows):
+        """The distribution function at y of rows, by the integral over f at each point."""
+        values = [columns[rows, None] for columns in covariates]
+        parts = [
+            weight * integral(lambda f, i, cdf=cdf: cdf(y[i, None], f, *(each[i] for each in values)), m[rows], v[rows])
+            for (weight, _, m, v), cdf in zip(points, functions, strict=True)
+        ]
+        return sum(parts[1:], parts[0])
+
+    def apply_fixed_rule(conditional_cdf, mean, variance):
+        f = mean[:, None] + np.sqrt(variance[:, None]) * HERMITE_NODES
+        return conditional_cdf(f, np.arange(len(mean))) @ HERMITE_WEIGHTS
+
+    weights, likelihood = np.array([weight for weight, *_ in points]), points[0][1]
+    means, variances = (np.stack([one[k] for one in points]) for k in (2, 3))
+    mean = weights @ means
+    variance = variances[0] if len(points) == 1 else weights @ (variances + (means - mean) ** 2)
     start, step = _guess_quantiles(likelihood, q, mean, variance, *covariates)
+    rough, fine = partial(average, apply_fixed_rule), partial(average, integrate)
     start = search_quantiles(rough, q, start, step, likelihood.discrete)
-    return search_quantiles(cdf, q, start, REFINEMENT_STEP_RATIO * step, likelihood.discrete).reshape(shape)
+    return search_quantiles(fine, q, start, REFINEMENT_STEP_RATIO * step, likelihood.discrete).reshape(shape)
 
 
 def _guess_quantiles(likelihood, q, mean, variance, *covariates):

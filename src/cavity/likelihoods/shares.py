@@ -71,6 +71,7 @@ class Beta(_BetaShares, _Compiled):
     precision: float | None = None
 
     _kind = BETA
+    _merges_by = "logit mean"
 
     def _encode(self, y):
         return np.log(y), np.log1p(-y)

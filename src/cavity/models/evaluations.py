@@ -6,9 +6,13 @@ from typing import ClassVar
 import numpy as np
 
 from cavity.base.lazy_scipy import linalg
+from cavity.base.scales import LOG_SCALE
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters
-from cavity.models.hyperpriors import evaluate_log_prior, match_priors
+from cavity.models.hyperpriors import FLAT_SHARE_PRIOR, evaluate_log_prior, find_likelihood_scale, match_priors
+from cavity.priors import LogNormal
+
+WIDE_LOG_SD = 2.0  # of the log of a positive parameter: a factor of 7
 
 
 class FreeSettings:
@@ -31,6 +35,19 @@ class FreeSettings:
     def size(self):
         """The number of free settings."""
         return self.n_prior + self.free.size
+
+    @property
+    def places(self):
+        """The numbers of the entries of a vector that `describe` has values of."""
+        return np.arange(self.size)
+
+    def add_default_priors(self):
+        """Give parameters of the likelihood without a prior a proper one, which is wide about where they start."""
+        for label, value in zip(self.free.labels(), self.free.values(self.likelihood), strict=True):
+            scale = find_likelihood_scale(label, self.likelihood)
+            if scale is not None:
+                prior = LogNormal(value, WIDE_LOG_SD) if scale == LOG_SCALE else FLAT_SHARE_PRIOR
+                self.priors.setdefault(label, (prior, scale))
 
     def likelihood_at(self, x):
         """The likelihood of a vector."""

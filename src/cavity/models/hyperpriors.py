@@ -9,17 +9,13 @@ import numpy as np
 
 from cavity.base.arrays import error_of
 from cavity.base.records import Made, Setting
-from cavity.priors.densities import (
-    FISHER_Z_SCALE,
-    LOG_SCALE,
-    LOGIT_SCALE,
-    check_prior,
-    evaluate_log_density,
-    find_scale,
-)
+from cavity.base.scales import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE, REAL_SCALE, SCALES_BY_NAME
+from cavity.priors.densities import check_prior, evaluate_log_density, find_scale
 from cavity.priors.saved import from_settings, to_settings
+from cavity.priors.shares import Beta
 
 AVOID_ZERO_PRIOR = "avoid-zero"
+FLAT_SHARE_PRIOR = Beta(1.0, 1.0)
 SCALE_DESCRIPTIONS = {
     LOG_SCALE: "a positive parameter",
     LOGIT_SCALE: "a share",
@@ -162,7 +158,7 @@ def evaluate_log_prior(assigned, names, values, jacobian):
         if name in assigned:
             prior, scale = assigned[name]
             density, slope = evaluate_log_density(prior, value)
-            log_derivative, its_slope, by_value = _change_variable(scale, value)
+            log_derivative, its_slope, by_value = SCALES_BY_NAME[scale or REAL_SCALE].volume(value)
             total += float(density) + log_derivative
             slopes += (float(slope) + its_slope) * by_value * row
     return total, slopes
@@ -181,20 +177,9 @@ def find_log_volume(targets, names, values, jacobian):
     index = [names.index(name) for name in targets]
     if not index:
         return 0.0
-    scaled = [_change_variable(scale, values[i])[2] for i, scale in zip(index, targets.values(), strict=True)]
+    scales = [SCALES_BY_NAME[scale or REAL_SCALE] for scale in targets.values()]
+    scaled = [scale.volume(values[i])[2] for i, scale in zip(index, scales, strict=True)]
     return float(np.linalg.slogdet(np.array(scaled)[:, None] * jacobian[np.ix_(index, index)])[1])
-
-
-def _change_variable(scale, value):
-    """Return log(dx/du), its derivative in the free number u, and du/dx, at a value x."""
-    if scale == LOG_SCALE:
-        return np.log(value), 1.0, 1.0 / value
-    if scale == LOGIT_SCALE:
-        return np.log(value) + np.log1p(-value), 1.0 - 2.0 * value, 1.0 / (value * (1.0 - value))
-    if scale == FISHER_Z_SCALE:
-        both = (1.0 - value) * (1.0 + value)
-        return np.log(0.5 * both), -value, 2.0 / both
-    return 0.0, 0.0, 1.0
 
 
 def _make_priors(settings):

@@ -22,8 +22,10 @@ from itertools import product
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.lazy_scipy import special
 
+METHOD_NAMES = ("grid", "ccd", "mode")  # "mode" is the maximum alone
 GRID_STEP = 0.75  # in standard deviations
 MAX_FALL_NATS = 6.0  # of the log density, where a grid ends
 MAX_GRID_STEPS = 12  # from the centre in one direction
@@ -50,6 +52,11 @@ class IntegrationPoints:
     log_integral: float  # with corrections
     plain_log_integral: float  # without
     values: list  # whatever the function returned beside the log density
+
+
+def check_integrate(value):
+    """Return a setting `integrate`, checked."""
+    return value if value is False else arrays.check_choice(value, "integrate", ("auto", *METHOD_NAMES))
 
 
 def choose_method(method, m):

@@ -16,9 +16,11 @@ from cavity.base.results import CLASSES_SETTING, Posterior, declare_common, form
 from cavity.base.rows import check_observations, combine_known_parts
 from cavity.likelihoods.base import has_kernel_for, refuse_classes
 from cavity.likelihoods.counts import check_counts
+from cavity.likelihoods.predictive import find_mixture_quantiles
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
+from cavity.models.point_moments import average_log_density, average_moments, average_over_points, list_points
+from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.models.residuals import ResidualChecks
 from cavity.models.row_predictions import complete_dataset, find_class_shape, name_classes, predict_rows
 from cavity.sources.dataset import Dataset
@@ -85,7 +87,12 @@ class Predictions(ResidualChecks, Public):
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
             ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
-        return predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
+        if self._likelihood.n_classes is None:
+            return predict_class_probabilities(self._likelihood, None)
+        moments = self._latent(X, offset, None)
+        return average_over_points(
+            lambda likelihood, *point: predict_class_probabilities(likelihood, lambda: point), self._likelihood, moments
+        )
 
     @predict_rows()
     def log_density(
@@ -123,15 +130,20 @@ class Predictions(ResidualChecks, Public):
         ValueError
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
-        return integrate_log_density(self._likelihood, *self._observed_moments(X, y, offset, exposure))
+        return average_log_density(self._likelihood, *self._observe_new_rows(X, y, offset, exposure))
 
     def _observed_moments(self, X, y, offset, exposure):
         """Return checked observations of new rows, and the means and variances of f."""
+        y, (mean, variance) = self._observe_new_rows(X, y, offset, exposure)
+        return y, mean, variance
+
+    def _observe_new_rows(self, X, y, offset, exposure):
+        """Return checked observations of new rows, and the moments of f, see `point_moments`."""
         self._check_noise_is_known("log_density")
         dataset = self._open_arguments(X, {"y": y, "offset": offset, "exposure": exposure})
-        (mean, variance), likelihood = self._latent_of(dataset), self._likelihood
-        y = check_observations(likelihood, encode_new_labels(dataset.column("y"), likelihood, self.classes), len(mean))
-        return y, mean, variance
+        moments, likelihood = self._latent_of(dataset), self._likelihood
+        y = encode_new_labels(dataset.column("y"), likelihood, self.classes)
+        return check_observations(likelihood, y, len(moments[0])), moments
 
     @predict_rows(on_collections=False)
     def expected(
@@ -169,10 +181,13 @@ class Predictions(ResidualChecks, Public):
             For bad rows, and where y has classes (see predict_proba) or no mean.
         """
         refuse_classes(self._likelihood, "expected")
-        mean, variance = self._latent(X, offset, exposure)
+        moments = self._latent(X, offset, exposure)
+        extras = self._trials(X, trials, len(moments[0]))
         with np.errstate(over="ignore", invalid="ignore"):
-            expected = self._likelihood.expected(mean, variance, **self._trials(X, trials, len(mean)))
-        check_observed(expected, variance)
+            expected = average_over_points(
+                lambda likelihood, *point: likelihood.expected(*point, **extras), self._likelihood, moments
+            )
+        check_observed(expected, moments[1])
         return expected
 
     @predict_rows(lambda self, q, **_: np.shape(q), on_collections=False)
@@ -226,12 +241,15 @@ class Predictions(ResidualChecks, Public):
             raise ValueError(f"q must be in (0, 1), got {q.tolist()!r}")
         refuse_classes(likelihood, "quantile")
         self._check_noise_is_known("quantile")
-        mean, variance = self._latent(X, offset, exposure)
-        extras = self._trials(X, trials, len(mean))
+        moments = self._latent(X, offset, exposure)
+        extras = self._trials(X, trials, len(moments[0]))
+        points = list_points(likelihood, moments)
         if q.ndim:
-            mean, variance = mean[:, None], variance[:, None]
+            points = [(weight, each, mean[:, None], variance[:, None]) for weight, each, mean, variance in points]
             extras = {name: value[:, None] for name, value in extras.items()}
-        return likelihood.quantile(q, mean, variance, **extras)
+        if len(points) > 1:
+            return find_mixture_quantiles(points, q, *extras.values())
+        return likelihood.quantile(q, *points[0][2:], **extras)
 
     def sample_y(
         self,
@@ -275,10 +293,17 @@ class Predictions(ResidualChecks, Public):
         """
         self._check_noise_is_known("sample_y")
         n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
-        f = self._drawn(X, n, rng, offset, exposure)
-        extras = self._trials(X, trials, f.shape[1])
-        with np.errstate(over="ignore"):
-            y = self._likelihood.draw(f, rng, **extras)
+        parts, where = [], []
+        for here, likelihood, f in self._drawn_by_point(X, n, rng, offset, exposure):
+            extras = self._trials(X, trials, f.shape[1])
+            with np.errstate(over="ignore"):
+                parts.append(likelihood.draw(f, rng, **extras))
+            where.append(here)
+        y = parts[0]
+        if len(parts) > 1:
+            y = np.empty((n, *y.shape[1:]), dtype=y.dtype)
+            for here, part in zip(where, parts, strict=True):
+                y[here] = part
         named = self._likelihood.n_classes is not None and self.classes is not None
         return np.asarray(self.classes)[y] if named else y
 
@@ -290,7 +315,9 @@ class Predictions(ResidualChecks, Public):
         refuse_classes(self._likelihood, "noise=True")
         self._check_noise_is_known("noise=True")
         with np.errstate(over="ignore", invalid="ignore"):
-            observed = self._likelihood.moments(*moments, **extras)
+            observed = average_moments(
+                lambda likelihood, *point: likelihood.moments(*point, **extras), self._likelihood, moments
+            )
         check_observed(*observed)
         return observed
 
@@ -302,6 +329,10 @@ class Predictions(ResidualChecks, Public):
             raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
         trials = check_counts(Dataset.open(X, {"trials": trials}).column("trials"), "trials")
         return {"trials": arrays.check_vector(trials, "trials", n)}
+
+    def _drawn_by_point(self, X, n, rng, offset, exposure):
+        """Yield which of n draws are from a point of an integral, the likelihood there, and f (draws, m)."""
+        yield slice(None), self._likelihood, self._drawn(X, n, rng, offset, exposure)
 
     def _open(self, X, offset, exposure):
         """Return the `Dataset` of new rows, with the columns of their offsets and exposures."""

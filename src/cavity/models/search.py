@@ -48,6 +48,8 @@ class SearchResult:
     trace: dict = field(default_factory=dict)  # "learning" and "seconds" of every fixed point on the way
     hyperparameters: Hyperparameters | None = None
     start: tuple | None = None  # sites for the last fit to start from
+    x: np.ndarray | None = None  # the free numbers of the optimum
+    integral: tuple | None = None  # of a Gaussian process, see `models.gp.search.integrate`
 
 
 def choose_search_tol(slope, n_rows=FEW_ROWS):

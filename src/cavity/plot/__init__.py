@@ -9,6 +9,7 @@ from cavity.plot.group_curves import GroupCurveDisplay
 from cavity.plot.intervals import IntervalDisplay
 from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
+from cavity.plot.parameter_trend import ParameterTrendDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
 from cavity.plot.regions import RegionDisplay
 from cavity.plot.terms import SurfaceDisplay, TermDisplay
@@ -26,6 +27,7 @@ __all__ = [
     "MixtureDisplay",
     "OutlierDisplay",
     "PITDisplay",
+    "ParameterTrendDisplay",
     "PredictionDisplay",
     "PrequentialDisplay",
     "QuantileDisplay",

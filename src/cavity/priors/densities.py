@@ -9,9 +9,8 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.public_objects import FloatOrArray, Public, check_positive
+from cavity.base.scales import LOG_SCALE
 from cavity.distributions.gamma import Gamma
-
-LOG_SCALE, LOGIT_SCALE, FISHER_Z_SCALE = "log", "logit", "fisher z"  # of free numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cavity.base.arrays import check_number
 from cavity.base.public_objects import FloatOrArray, Public, check_positive, set_fields
-from cavity.priors.densities import LOG_SCALE
+from cavity.base.scales import LOG_SCALE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from cavity.base.arrays import check_number, error_of
 from cavity.base.public_objects import FloatOrArray, Public, set_fields
-from cavity.priors.densities import LOGIT_SCALE
+from cavity.base.scales import LOGIT_SCALE
 from cavity.terms.graphs import MarkovField
 
 MAX_REGIONS = 5000  # whose covariance is a dense matrix for once

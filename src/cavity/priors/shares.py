@@ -18,7 +18,7 @@ import numpy as np
 from cavity.base.arrays import check_number, error_of
 from cavity.base.lazy_scipy import optimize, special
 from cavity.base.public_objects import FloatOrArray, Public, check_positive, set_fields
-from cavity.priors.densities import FISHER_Z_SCALE, LOGIT_SCALE
+from cavity.base.scales import FISHER_Z_SCALE, LOGIT_SCALE
 
 SQRT_2 = math.sqrt(2.0)
 

@@ -29,6 +29,16 @@ class StructuredTerm(Frozen):
     def variables(self) -> tuple[str | int, ...]:
         """Names of the columns that it reads, or their numbers in X."""
 
+    @property
+    def long_name(self) -> str:
+        """A name that tells the term from another one of the same `name`."""
+        return self.name
+
+    @property
+    def binned_variables(self) -> tuple[str | int, ...]:
+        """Those of `variables` that the setting ``bins`` of a model rounds."""
+        return ()
+
     @abstractmethod
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with all that it takes from the columns of a fit.

@@ -22,7 +22,7 @@ References
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,34 +31,7 @@ import numpy as np
 
 from cavity.base.lazy_scipy import linalg
 from cavity.base.public_objects import FloatArray, IntArray
-
-
-class Scale(NamedTuple):
-    """The map from a free number to the value of a parameter, its derivative, its inverse, and the range of values."""
-
-    value: Callable[[float], Any]
-    slope: Callable[[float], Any]
-    free: Callable[[float], Any]
-    low: float
-    high: float
-
-
-def _slope_of_half_tanh(x):
-    """Return the derivative of tanh(x/2)."""
-    return 0.5 / np.cosh(0.5 * x) ** 2
-
-
-SCALES_OF_PARAMETERS = {
-    "log": Scale(np.exp, np.exp, np.log, 0.0, np.inf),
-    "fisher z": Scale(lambda x: np.tanh(0.5 * x), _slope_of_half_tanh, lambda x: np.log1p(x) - np.log1p(-x), -1.0, 1.0),
-    "logit": Scale(
-        lambda x: 1.0 / (1.0 + np.exp(-x)),
-        lambda x: 0.5 * _slope_of_half_tanh(x),
-        lambda x: np.log(x) - np.log1p(-x),
-        0.0,
-        1.0,
-    ),
-}
+from cavity.base.scales import SCALES_BY_NAME
 
 
 class Parameter(NamedTuple):
@@ -90,19 +63,19 @@ class Parameter(NamedTuple):
     @property
     def domain(self) -> tuple[float, float]:
         """The numbers between which values are."""
-        return SCALES_OF_PARAMETERS[self.scale].low, SCALES_OF_PARAMETERS[self.scale].high
+        return SCALES_BY_NAME[self.scale].low, SCALES_BY_NAME[self.scale].high
 
     def value(self, free: float) -> float:
         """Return the value of a free number."""
-        return float(SCALES_OF_PARAMETERS[self.scale].value(free))
+        return float(SCALES_BY_NAME[self.scale].value(free))
 
     def slope(self, free: float) -> float:
         """Return the derivative of the value in the free number."""
-        return float(SCALES_OF_PARAMETERS[self.scale].slope(free))
+        return float(SCALES_BY_NAME[self.scale].slope(free))
 
     def free(self, value: float) -> float:
         """Return the free number of a value."""
-        return float(SCALES_OF_PARAMETERS[self.scale].free(value))
+        return float(SCALES_BY_NAME[self.scale].free(value))
 
 
 class PriorValue(NamedTuple):

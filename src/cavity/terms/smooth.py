@@ -137,9 +137,19 @@ class Smooth(StructuredTerm):
         return f"s({self.column})" if self.by is None else f"s({self.column}, by={self.by})"
 
     @property
+    def long_name(self) -> str:
+        """The name with the period."""
+        return self.name if self.period is None else f"{self.name[:-1]}, period={self.period:g})"
+
+    @property
     def variables(self) -> tuple[str | int, ...]:
         """The columns that it reads."""
         return tuple(name for name in (self.column, self.by, self.group) if name is not None)
+
+    @property
+    def binned_variables(self) -> tuple[str | int, ...]:
+        """The covariate."""
+        return (self.column,)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with its knots and levels."""

@@ -122,6 +122,11 @@ class TensorSmooth(StructuredTerm):
         """The columns that it reads."""
         return tuple(self.columns)
 
+    @property
+    def binned_variables(self) -> tuple[str | int, ...]:
+        """Both covariates."""
+        return tuple(self.columns)
+
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with its ranges and knots."""
         margins = [self._choose_margin(table, d) for d in range(2)]

@@ -433,14 +433,47 @@ def test_shared_priors_are_found_and_calibrate():
     assert np.sqrt(np.mean((columns["mean"] - effect) ** 2)) < np.sqrt(np.mean((apart.mean[:, 1] - effect) ** 2))
 
 
+@pytest.mark.filterwarnings("ignore:.*y has zeros only")
+@pytest.mark.parametrize("kind", ["shared", "known"])
+def test_intervals_and_s_values_are_calibrated(kind):
+    """Truths from the priors, those of the example of DESeq2 and learnt, or those that the model is told."""
+    rng, count = np.random.default_rng(11), 1200
+    dose, effect = np.tile([0.0, 1.0], 8), np.log(2.0) * rng.normal(size=count)
+    level = 2.0 ** rng.normal(4.0, 2.0, count)
+    dispersion = 1.0 / (4.0 / level + 0.1) if kind == "shared" else np.full(count, 4.0)
+    mean = level * np.exp(np.outer(dose, effect))
+    Y = rng.poisson(rng.gamma(dispersion, mean / dispersion))
+    rows = np.column_stack([np.ones(16), dose])
+    if kind == "shared":
+        many = cavity.GLM("negative-binomial").fit_many(rows, Y, share=("dispersion", "x2"))
+        assert abs(np.log(many.shared["median(dispersion)"] / 10.0)) < 0.25
+        assert abs(np.log(many.shared["level(half dispersion)"] / 40.0)) < 0.4
+    else:
+        prior = {"prior_mean": [4.0 * np.log(2.0), 0.0], "prior_variance": np.log(2.0) ** 2 * np.array([4.0, 1.0])}
+        many = cavity.GLM(likelihoods.NegativeBinomial(4.0), **prior).fit_many(rows, Y)
+    columns, good = many.table("x2").columns, many.converged
+    assert good.sum() > 0.99 * count
+    covered = np.mean(np.abs(columns["mean"] - effect)[good] < 1.96 * columns["sd"][good])
+    assert abs(covered - 0.95) < 3.0 * np.sqrt(0.95 * 0.05 / good.sum())
+    wrong, rates = np.sign(columns["mean"]) != np.sign(effect), columns["lfsr"]
+    for limit in (0.01, 0.05, 0.2):
+        called = good & (columns["s-value"] < limit)
+        assert abs(wrong[called].sum() - rates[called].sum()) < 3.0 * np.sqrt(
+            np.sum(rates[called] * (1 - rates[called]))
+        )
+
+
 def test_a_shared_prior_is_that_of_a_fit():
     """The response alone, under the prior that all responses have, at its maximum."""
     table, Y, *_ = simulate(40, 24, 5)
     dose = table["dose"][:, None]
     many = cavity.GLM("negative-binomial", intercept=True).fit_many(dose, Y, share="dispersion")
-    prior = LogNormal(float(many.shared["median(dispersion)"]), float(many.shared["sd(log(dispersion))"]))
-    model = cavity.GLM("negative-binomial", intercept=True, priors={"dispersion": prior})
+    limit, half, sd = (
+        float(many.shared[name]) for name in ("median(dispersion)", "level(half dispersion)", "sd(log(dispersion))")
+    )
     for number in range(0, 40, 13):
+        prior = LogNormal(limit / (1.0 + half / Y[:, number].mean()), sd)
+        model = cavity.GLM("negative-binomial", intercept=True, priors={"dispersion": prior})
         alone = model.fit(dose, Y[:, number])
         np.testing.assert_allclose(many.parameters[number, 0], alone.model.likelihood.dispersion, rtol=EXPANSION)
         assert_alike(many, number, alone, EXPANSION)

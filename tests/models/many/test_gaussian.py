@@ -21,7 +21,7 @@ WEIGHTS = RNG.integers(1, 4, N) / 1.0
 
 def make_solver(priors=None, noise=None, weights=WEIGHTS):
     k = (noise is None) + 2
-    priors = LogNormalPriors(np.zeros(k), np.full(k, np.inf)) if priors is None else priors
+    priors = LogNormalPriors.flat(B, k) if priors is None else priors
     return GaussianSolver(FEATURES, Y, BASE, SCALE.copy(), weights, noise, GROUPS, priors, 100)
 
 
@@ -42,7 +42,7 @@ def test_the_evidence_is_a_dense_density():
 
 
 def test_derivatives_are_differences():
-    priors = LogNormalPriors(np.array([0.3, 0.0, -1.0]), np.array([0.5, np.inf, 2.0]))
+    priors = LogNormalPriors(RNG.normal(size=(B, 3)), np.array([0.5, np.inf, 2.0]))
     solver, free, step = make_solver(priors), RNG.normal(size=(B, 3)), 1e-4
     part = solver.evaluate(np.arange(B), free)
     for j in range(3):

@@ -1,5 +1,7 @@
 """Rows with one predictor are one site: exact values, laws of copies and flips, rows left out."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import integrate, sparse, special, stats
@@ -142,7 +144,7 @@ def test_weights_that_are_no_whole_numbers_keep_sites_of_their_own():
     sites = merge_equal_rows(
         likelihoods.Logit(), Rows(np.ones((5, 1)), y, weights=weights), sparse.csr_array(np.ones((5, 1)))
     )
-    assert sites.index.tolist() == [0, 0, 1, 2, 0]
+    assert sites.merged.merged.index.tolist() == [0, 0, 1, 2, 0]
     assert sites.rows.y.tolist() == [[2.0, 4.0], [1.0, 1.0], [1.0, 1.0]]
     assert sites.rows.weights.tolist() == [1.0, 0.5, 0.5]
 
@@ -152,9 +154,9 @@ def test_rows_that_differ_stay_as_they_are():
     rows = Rows(X, np.array([1.0, 0.0, 1.0, 0.0]), offset=np.array([0.0, 0.0, 1e-300, 2.0]))
     for likelihood in (likelihoods.Logit(), likelihoods.StudentT(4.0, 1.0)):
         sites = merge_equal_rows(likelihood, rows, sparse.csr_array(X))
-        assert sites.likelihood is None
+        assert sites.merged is None
         assert sites.rows is rows
-        assert sites.constant == 0.0
+        assert sites.constant(likelihood) == 0.0
 
 
 def test_updates_and_groups_left_out_merge_as_well():
@@ -172,3 +174,132 @@ def test_updates_and_groups_left_out_merge_as_well():
     same = joint.update(np.ones((2, 1)), [[2, 3], [1, 3]], groups={"g": [0, 7]})
     assert few.log_evidence == pytest.approx(same.log_evidence - orders.sum() - 2.0 * np.log(3.0), abs=EARLY)
     np.testing.assert_allclose(few.mean, same.mean, rtol=EARLY)
+
+
+FAMILIES = [  # with observations
+    (likelihoods.Gaussian(0.7), [1.2, -0.3, 0.8, 1.2, 2.0]),
+    (likelihoods.NegativeBinomial(1.7), [3.0, 0.0, 1.0, 3.0, 6.0]),
+    (likelihoods.Gamma(2.5), [0.2, 1.4, 0.7, 3.0, 1.4]),
+    (likelihoods.Tweedie(1.5, 0.8), [0.0, 1.4, 0.0, 3.0, 0.2]),
+    (likelihoods.Beta(4.0), [0.2, 0.9, 0.55, 0.9, 0.31]),
+    (likelihoods.StudentT(3.0, 0.6), [1.2, -0.3, 1.2, 1.2, 2.0]),
+    (likelihoods.OrderedProbit([-0.5, 0.8]), [0.0, 1.0, 2.0, 1.0, 1.0]),
+    (likelihoods.Cloglog(), [1.0, 0.0, 1.0, 1.0, 1.0]),
+    (likelihoods.BetaBinomial(2.0), [[3, 5], [0, 2], [3, 5], [1, 1], [4, 9]]),
+    (likelihoods.ZeroInflatedPoisson(0.3), [0.0, 2.0, 0.0, 1.0, 4.0]),
+    (likelihoods.Weibull(1.4), [[0.5, 0.5], [2.0, 2.0], [1.1, np.inf], [1.1, 1.1], [0.2, 0.2]]),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "y"), FAMILIES, ids=[type(each).__name__ for each, _ in FAMILIES])
+def test_every_family_is_exact_for_one_predictor(likelihood, y):
+    """Powers at a mean and lists of factors, with a row of two copies; rows left out, too."""
+    y, weights = np.array(y), np.array([1.0, 1.0, 2.0, 1.0, 1.0])
+    posterior = fit_groups(likelihood, y, np.zeros(5, dtype=int), sample_weight=weights)
+    checked = likelihood.check(y)
+
+    def integral(copies, weight=lambda f: 1.0):
+        def density(f):
+            terms = [c * likelihood.log_p(checked[i], np.float64(f)) for i, c in enumerate(copies) if c]
+            return np.exp(stats.norm(0.0, np.sqrt(29.0)).logpdf(f) + np.sum(terms)) * weight(f)
+
+        return integrate.quad(density, -40.0, 40.0, points=[0.0, 1.0, 3.0], epsabs=0, epsrel=1e-10, limit=400)[0]
+
+    everything = integral(weights)
+    assert posterior.log_evidence == pytest.approx(np.log(everything), abs=ROOT_EPS)
+    mean, variance = posterior.predict(posterior.rows(np.ones((1, 1)), {"g": [0]}))
+    expected = integral(weights, lambda f: f + 10.0) / everything - 10.0
+    assert mean[0] == pytest.approx(expected, abs=EARLY)
+    assert variance[0] == pytest.approx(integral(weights, lambda f: (f - expected) ** 2) / everything, rel=EARLY)
+    for i in (0, 2):
+        others = integral(weights - (np.arange(5) == i))
+        assert posterior.loo_log_density[i] == pytest.approx(np.log(everything / others), abs=EARLY)
+
+
+LEARNT = {
+    "noise_variance": likelihoods.Gaussian(None),
+    "dispersion": likelihoods.NegativeBinomial(),
+    "shape": likelihoods.Gamma(),
+    "scale": likelihoods.StudentT(4.0, None),
+}
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_parameters_are_learnt_from_sites_of_equal_rows(name):
+    """The slopes of the evidence, of which a part is in no site, are zero where it is highest."""
+    rng = np.random.default_rng(5)
+    groups, levels = np.repeat(np.arange(8), 12), 0.7 * rng.normal(size=8)
+    y = np.round(rng.gamma(2.0, 0.5 * np.exp(1.0 + levels[groups])), 1) + 0.1
+    y = np.round(y) if name == "dispersion" else y
+    X = np.ones((96, 1))
+    learnt = cavity.MixedGLM("g", LEARNT[name], prior_variance=25.0).fit(X, y, groups={"g": groups}, tol=1e-11)
+    assert learnt.converged
+    value, near = getattr(learnt.model.likelihood, name), []
+    for factor in (0.99, 1.0, 1.01):
+        fixed = dataclasses.replace(learnt.model.likelihood, **{name: factor * value})
+        fit = fit_groups(fixed, y, groups, variance=learnt.model.effect_covariances["g"])
+        near.append(fit.log_evidence)
+    assert near[1] == pytest.approx(learnt.log_evidence, abs=AT_REST)
+    assert abs(near[2] - near[0]) < 0.05 * (2.0 * near[1] - near[0] - near[2])  # of it within 3e-4 of itself
+
+
+def make_curve(n=4000):
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-2.0, 5.0, size=n)
+    return {"x": x, "y": rng.poisson(np.exp(np.sin(x)))}
+
+
+def test_bins_are_rounded_covariates():
+    """With a site for each, and the fit of the rounded table; new rows are not rounded."""
+    table = make_curve()
+    posterior = cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=50).fit(table)
+    low, step = table["x"].min(), np.ptp(table["x"]) / 49
+    rounded = {"x": low + step * np.rint((table["x"] - low) / step), "y": table["y"]}
+    same = cavity.MixedGLM("y ~ s(x, k=8)", "poisson").fit(rounded)
+    assert posterior.n_sites == same.n_sites == 50
+    assert posterior.log_evidence == pytest.approx(same.log_evidence, abs=AT_REST)
+    new = {"x": np.array([0.1, 0.11])}
+    np.testing.assert_allclose(posterior.predict(new)[0], same.predict(new)[0], rtol=EARLY)
+    assert np.diff(posterior.predict(new)[0])[0] != 0.0
+    assert "covariates of smooths in 50 bins: 4000 rows at 50 sites" in str(posterior.summary())
+    few = cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=5000).fit(table)
+    assert few.n_sites == 4000
+
+
+def test_errors_of_bins_shrink_with_their_square():
+    """So does the difference of the evidence to that of the covariates as they are."""
+    table = make_curve()
+    exact, *binned = (
+        cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=bins, effect_covariances={"s(x)": 0.5}).fit(table).log_evidence
+        for bins in (None, 30, 120)
+    )
+    assert abs(binned[1] - exact) < 0.25 * abs(binned[0] - exact)
+
+
+def test_bins_that_are_refused():
+    with pytest.raises(ValueError, match="bins must be an integer of at least 10, got 3|bins must be"):
+        cavity.MixedGLM("y ~ s(x)", bins=3)
+    with pytest.raises(ValueError, match="bins has a meaning for formulas with smooths, got 20"):
+        cavity.GLM("poisson", bins=20).fit(np.ones((3, 1)), [1, 2, 3])
+
+
+def test_rows_of_weight_zero_do_not_count_for_knots():
+    table = make_curve(300)
+    weights = np.ones(300)
+    weights[:20] = 0.0
+    table["x"][:20] = np.linspace(8.0, 20.0, 20)
+    model = cavity.MixedGLM("y ~ s(x, k=8)", "poisson")
+    weighted = model.fit(table, sample_weight=weights)
+    without = model.fit({name: column[20:] for name, column in table.items()})
+    assert weighted.log_evidence == pytest.approx(without.log_evidence, abs=AT_REST)
+    np.testing.assert_allclose(weighted.mean, without.mean, rtol=EARLY)
+
+
+def test_smooths_of_one_column_with_and_without_a_period():
+    table = make_curve(400)
+    table["y"] = table["y"] + np.rint(2.0 * np.sin(2.0 * np.pi * table["x"]) + 2.0)
+    posterior = cavity.MixedGLM("y ~ s(x, k=8) + s(x, k=8, period=1)", "poisson").fit(table)
+    assert posterior.structured_terms == ("s(x)", "s(x, period=1)")
+    assert len(posterior.curve("s(x, period=1)").columns["mean"]) > 10
+    with pytest.raises(ValueError, match="must have each term once"):
+        cavity.MixedGLM("y ~ s(x, k=8) + s(x, k=9)", "poisson").fit(table)

@@ -107,7 +107,14 @@ class ManyResponses:
         not solve is fitted as `fit` does.
 
         `share` maximises the product of the evidences of all responses, which count as Gaussian in what is shared, in a
-        few passes over some 2000 of them at most. Offsets and exposures may differ by response, (N, G).
+        few passes over some 2000 of them at most. The median of dispersions of counts depends on the mean count m of a
+        response per unit of exposure, d/(1 + h/m), as in DESeq2 [L]_. Offsets and exposures may differ by response,
+        (N, G).
+
+        References
+        ----------
+        .. [L] M. I. Love, W. Huber and S. Anders, "Moderated estimation of fold change and dispersion for RNA-seq data
+           with DESeq2", Genome Biology 15, 2014.
 
         Examples
         --------

@@ -27,7 +27,7 @@ from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
 from cavity.models.glm.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.glm.many_responses import ManyResponses
-from cavity.models.glm.posterior import GLMPosterior, make_posterior
+from cavity.models.glm.posterior import FITS_WITHOUT_SITES, GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
 from cavity.models.glm.solution import solve
@@ -41,6 +41,7 @@ from cavity.models.linear.settings import LinearSettings
 from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
+from cavity.sources.scratch import MOST_IN_MEMORY
 
 if TYPE_CHECKING:
     from cavity.likelihoods import Likelihood
@@ -98,7 +99,13 @@ class GLM(ManyResponses, LinearSettings):
     graphs : dict, optional
         Matrices by names, for terms of a formula like ``precision(g, Q)``; see `MixedGLM`.
     integrate : {False, "auto", "grid", "ccd", "mode"}, default False
-        Whether hyperparameters of the groups and terms of a formula are integrated, see `MixedGLM`.
+        Whether hyperparameters are integrated with proper priors, and the posterior is corrected for what EP misses:
+        parameters of the likelihood and prior variances that are learnt, and those of the groups and terms of a
+        formula, see `MixedGLM`. Without groups "auto" does so for up to 30 rows and six hyperparameters.
+    bins : int, optional
+        Where the covariates of smooths have more different values than that, they are rounded to so many, at equal
+        distances over their range, so that more rows are equal and have one site together; a fit of many rows
+        takes less time and memory, and errors are those of shifting covariates by half a bin. By default none.
 
     Raises
     ------
@@ -147,6 +154,7 @@ class GLM(ManyResponses, LinearSettings):
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
             integrate: str | bool = False,
+            bins: int | None = None,
         ) -> None: ...
 
         @overload
@@ -163,6 +171,7 @@ class GLM(ManyResponses, LinearSettings):
             priors: Mapping[str, Any] | str | None = None,
             graphs: Mapping[str, Any] | None = None,
             integrate: str | bool = False,
+            bins: int | None = None,
         ) -> None: ...
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
@@ -369,7 +378,12 @@ def check_method(model, method, run, names, inputs):
     check_can_learn(model, names, method, run.schedule)
     match_priors(model.priors, inputs.observations.likelihood, [PRIOR_VARIANCE_TARGET])
     if model.integrate is not False:
-        raise arrays.error_of("integrate", f"has a meaning for formulas with groups or terms, got {model.integrate!r}")
+        is_full = model.approximation == "full" and method == "ep" and run.schedule != "stochastic"
+        if not is_full or kind == ON_WORKERS or inputs.dataset.n_rows > MOST_IN_MEMORY:
+            words = f"must be False without EP over all sites ({FITS_WITHOUT_SITES}), got {model.integrate!r}"
+            raise arrays.error_of("integrate", words)
+    if model.bins is not None:
+        raise arrays.error_of("bins", f"has a meaning for formulas with smooths, got {model.bins!r}")
     if model.graphs is not None:
         raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):

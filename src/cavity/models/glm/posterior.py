@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -29,13 +29,18 @@ from cavity.models.formula.table import complete_new_rows, read_new_rows
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
-from cavity.models.glm.solution import Weights, solve
+from cavity.models.glm.solution import Weights, match_weights, mix_weights, solve
 from cavity.models.hyperparameters import format_hyperparameters_table
+from cavity.models.integrated_effects import IntegratedEffects
+from cavity.models.integration import INTEGRATION_DESCRIPTION, INTEGRATION_PART, Integration
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.linear.settings import describe_settings
+from cavity.models.marginal import tabulate_mixture_marginals
 from cavity.models.observations import Observations
+from cavity.models.point_moments import PointMoments
+from cavity.models.posterior_mixture import PosteriorMixture, draw_points
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
@@ -65,7 +70,9 @@ def make_posterior(solution, method, before=None, **labels):
             loo[rows.left_out] = integrate_log_density(likelihood, new.y, *weights.predict(new.X, offset))
     if method == "ep" and fit.tau is not None and not isinstance(fit.tau, ScratchVector):
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
-    digest = ObservationDigest.of(rows.y, likelihood)
+    digest, integration = ObservationDigest.of(rows.y, likelihood), solution.integration
+    if integration is not None:
+        weights = match_weights(mix_weights(integration))
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,
@@ -82,13 +89,16 @@ def make_posterior(solution, method, before=None, **labels):
         _influence=moved,
         _row_weights=None if loo is None else rows.unequal_weights,
         observation_digest=digest if before is None else join_digests(before.observation_digest, digest),
+        integration=integration,
         **fit.outcome(solution.searched, before),
         **labels,
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior):
+class GLMPosterior(
+    IntegratedEffects, ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior
+):
     """The approximate posterior of the weights of a `GLM`.
 
     Notes
@@ -118,6 +128,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     coding: Coding | None = declare(CODING_SETTING, "The formula, and the categories of its columns.", None)
     _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
+    integration: Integration | None = declare(INTEGRATION_PART, INTEGRATION_DESCRIPTION, None)
 
     kind: ClassVar[str] = "glm"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -129,6 +140,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
                 *describe_settings(self),
                 *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
+                *([] if self.integration is None else [("integration", self.integration.describe())]),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
                 self._outcome_row(self.method.upper()),
@@ -136,6 +148,8 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         )
 
     def _below(self, level):
+        if self._integrated_names:
+            return self.integration.table(level)
         return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level, self.classes)
 
     @cached_property
@@ -260,17 +274,28 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         X = self._features(dataset)
         known = self._known_offset(dataset)
         known = np.zeros(X.shape[0]) if known is None else known
-        return self._weights.predict(X, known, self._scale if self._scales_rows else None)
+        arguments = known, self._scale if self._scales_rows else None
+        if not self._integrated_names:
+            return self._weights.predict(X, *arguments)
+        return PointMoments(
+            self.integration.weights, self._point_likelihoods, *self._weights.predict_at_points(X, *arguments)
+        )
 
-    def _drawn(self, X, n, rng, offset, exposure):
+    def _drawn_by_point(self, X, n, rng, offset, exposure):
         dataset = self._open(X, offset, exposure)
-        X = self._features(dataset)
-        known = self._known_offset(dataset)
-        weights = self.sample(n, rng)
-        with np.errstate(over="ignore", invalid="ignore"):
-            parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in iterate_large_blocks(X)]
-            f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
-            return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
+        X, known = self._features(dataset), self._known_offset(dataset)
+        parts = [(slice(None), self._likelihood, n, self._weights)]
+        if self._integrated_names:
+            drawn = draw_points(self.integration.weights, n, rng)
+            laws, points = self._point_likelihoods, self._weights.points
+            parts = ((here, laws[number], int(np.sum(here)), points[number]) for here, number in drawn)
+        for here, likelihood, count, posterior in parts:
+            with np.errstate(over="ignore", invalid="ignore"):
+                weights = check_within_range(posterior.sample(count, rng), "sample: the draws")
+                blocks = [(self._scale(x) if self._scales_rows else x) @ weights.T for _, x in iterate_large_blocks(X)]
+                f = np.concatenate([block.T for block in blocks], axis=1)  # (draws, D) (D, n)
+                f = check_within_range(f if known is None else f + known, "sample_y: the draws of f")
+            yield here, likelihood, f
 
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
@@ -295,9 +320,41 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _linear_moments(self, matrix, known):
         return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)
 
-    @property
+    @cached_property
     def _weights(self):
+        if self.integration is not None:
+            return mix_weights(self.integration)
         return Weights(self.mean, self.variance, self._covariance)
+
+    @property
+    def _effect_posterior(self):
+        """The posterior of the coefficients of the columns as they are."""
+        if self.centre is None or self.integration is None:
+            return self._weights
+        points = [each.combine(self._unscaling) for each in self._weights.points]
+        return PosteriorMixture(points, self._weights.weights)
+
+    def _components(self, index):
+        weights, means, sds, skewness = super()._components(index)
+        if self.integration is not None and self.centre is not None and self.intercept:
+            is_first = index == 0  # a combination of all weights, of which corrections are not known
+            sds = np.where(is_first, sds / self.integration.sd_factors[index], sds)
+            skewness = np.where(is_first, 0.0, skewness)
+        return weights, means, sds, skewness
+
+    def _find_index(self, effect):
+        return self.coefficient_names.index(arrays.check_choice(effect, "effect", self.coefficient_names))
+
+    def _marginals(self):
+        if self.integration is None:
+            return super()._marginals()
+        return self._effect_marginals(self.coefficient_names, np.arange(len(self.mean)))
+
+    def _weight_marginals(self):
+        if self.integration is None:
+            return super()._weight_marginals()
+        parts = IntegratedEffects._components(replace(self, centre=None, spread=None), np.arange(len(self.mean)))
+        return tabulate_mixture_marginals(self.coefficient_names, *parts)
 
     def _features(self, dataset):
         X = open_features(dataset, self.model.approximation)
@@ -324,9 +381,8 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
             The draws.
         """
         n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
-        z = rng.standard_normal((n, len(self.mean)))
         with np.errstate(over="ignore", invalid="ignore"):
-            return check_within_range(self.mean + self._weights.deviations(z), "sample: the draws")
+            return check_within_range(self._weights.sample(n, rng), "sample: the draws")
 
     def update(
         self,
@@ -368,6 +424,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         nothing where they come in random order, but by posterior sds, and by tens of nats of log evidence, where
         coefficients drift or rows are sorted. Then shuffle the rows, or fit them all at once.
         """
+        self._refuse_update()
         arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         dataset = self._open_arguments(X, arguments, remote=True)
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)

@@ -6,7 +6,7 @@ from cavity.base import arrays
 from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 
 MIXED_SETTINGS = (  # that mean the same in both models
-    *("likelihood", "prior_mean", "prior_variance", "centre", "priors", "graphs", "integrate"),
+    *("likelihood", "prior_mean", "prior_variance", "centre", "priors", "graphs", "integrate", "bins"),
 )
 
 

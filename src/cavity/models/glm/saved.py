@@ -2,6 +2,7 @@
 
 from cavity.base.records import Array, Record, one_of, together
 from cavity.models.hyperpriors import PRIORS_SETTING
+from cavity.models.integration import INTEGRATE_SETTING, INTEGRATION_ARRAYS
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 
 MODEL_SETTINGS = {
@@ -10,6 +11,7 @@ MODEL_SETTINGS = {
     "prior_mean": Array("() | D"),
     "prior_variance": Array("() | D | D D"),
     "priors?": PRIORS_SETTING,
+    "integrate?": INTEGRATE_SETTING,
 }
 
 
@@ -26,6 +28,8 @@ def _fits(arrays, settings, sizes):
     """Whether sites and columns are as many as there should be, as a rule of the record."""
     if settings["n_samples"] != sizes.get("N", settings["n_samples"]):
         return f"setting 'n_samples' must be {sizes['N']} like the sites, got {settings['n_samples']}"
+    if sizes.get("n", sizes["D"]) != sizes["D"] or sizes.get("e", sizes["D"] ** 2) != sizes["D"] ** 2:
+        return f"arrays 'integration_means' and 'integration_entries' must be of {sizes['D']} weights"
     added = int(settings.get("intercept", False))
     if sizes.get("C", sizes["D"] - added) != sizes["D"] - added:
         return f"there must be {sizes['D'] - added} columns, as there are {sizes['D']} weights, got {sizes['C']}"
@@ -34,6 +38,10 @@ def _fits(arrays, settings, sizes):
 
 POSTERIOR_RECORD = Record(
     _absent,
-    rules=(*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
+    rules=(
+        *map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")),
+        together(*(f"integration_{name}" for name in INTEGRATION_ARRAYS)),
+        _fits,
+    ),
     places={name: f"{name} model.{name}" for name in ("centre", "spread", "intercept")},
 )

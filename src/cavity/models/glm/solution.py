@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.arrays import cholesky, error_of
 from cavity.base.errors import name_arguments
 from cavity.base.rows import check_moments
 from cavity.ep.engine import filter_rows
@@ -12,7 +13,10 @@ from cavity.ep.fit_result import FitResult
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, make_weights
 from cavity.likelihoods.parameters import list_open_parameters
+from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, add_integral, choose_integration
+from cavity.models.linear.evidence import FreeFactors, LinearEvidence
 from cavity.models.linear.evidence_search import Solution, learn_settings
+from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.models.search import SearchResult
 from cavity.sources.features import SPARSE_KIND, iterate_checked_blocks, kind_of
 
@@ -55,7 +59,63 @@ class Weights:
         """Return rows of independent standard normal numbers as deviations of the weights from their mean."""
         return z * np.sqrt(self.variance) if self.covariance is None else self.covariance.colour(z)
 
+    def sample(self, n, rng):
+        """Return draws (n, D)."""
+        return self.mean + self.deviations(rng.standard_normal((n, len(self.mean))))
 
+    @property
+    def root(self):
+        """A root (D, D) of the covariance."""
+        root = self.covariance.full_root()
+        return np.diag(root) if root.ndim == 1 else root
+
+    def cross(self, rows):
+        """The joint covariance (m, m) of linear combinations, rows (m, D)."""
+        half = rows @ self.root
+        return half @ half.T
+
+    def solve_for(self, index):
+        """The covariances of some weights with all, (m, D)."""
+        return self.root[index] @ self.root.T
+
+    def combine(self, rows):
+        """The posterior of linear combinations of the weights, rows (m, D)."""
+        return Weights.of(rows @ self.mean, WeightRoot(rows @ self.root))
+
+
+def mix_weights(integration):
+    """Return the mixture of the weights at the points of an integral."""
+    d = integration.means.shape[1]
+    roots = [WeightRoot(each.reshape(d, -1)) for each in integration.entries]
+    points = [Weights.of(mean, root) for mean, root in zip(integration.means, roots, strict=True)]
+    return PosteriorMixture(points, integration.weights)
+
+
+def match_weights(mixture):
+    """Return normal weights of the mean and the covariance of a mixture."""
+    apart = np.sqrt(mixture.weights)[:, None] * (np.stack([each.mean for each in mixture.points]) - mixture.mean)
+    every = np.eye(len(mixture.mean))
+    within = sum(weight * each.cross(every) for weight, each in zip(mixture.weights, mixture.points, strict=True))
+    return Weights.of(mixture.mean, WeightRoot(cholesky(within + apart.T @ apart, "the covariance of the mixture")))
+
+
+class WeightEvidence(LinearEvidence):
+    """The log evidence of a GLM with a posterior of weights at the points of an integral."""
+
+    def make_point_posterior(self, point):
+        """Return the `PointPosterior` of an `EvidencePoint`."""
+        fit, rows = point.fit, self.problem.used
+        weights = Weights.of(*make_weights(point.problem.prior.moments, point.geometry, fit.belief))
+
+        def find_moments():
+            X = np.concatenate([x for _, x in iterate_checked_blocks(rows.X)])
+            moments = weights.predict(X, np.zeros(rows.n) if rows.offset is None else rows.offset)
+            return SiteMoments(self.sites(point.settings.likelihood), X, *moments, fit.tau, fit.rho)
+
+        return PointPosterior(point.settings, weights, weights.root.ravel(), fit.loo, find_moments)
+
+
+MAX_INTEGRATED_WEIGHTS = 2000  # up to which a covariance is held for each point of an integral
 MAX_ROW_COPIES = 1e7  # copies of rows in ADF beyond one each: some seconds
 
 
@@ -101,15 +161,31 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     if method == "adf":
         search, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
     else:
-        search = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
+        search, evidence, integral = SearchResult(problem), None, None
+        if names or problem.model.integrate is not False:
+            integral = check_integral(problem, names, groups)
+            prepare = FreeFactors.add_default_priors if integral in ("grid", "ccd") else None
+            search, evidence = learn_settings(problem, names, groups, threads, run, WeightEvidence, prepare)
         problem = search.optimum
         sites = Sites(problem.model.likelihood, rows.y, rows.weights, run.power)
         geometry = problem.geometry(threads, run.job)
         last = run.job.final_job().substage("last")
         fit = make_engine(geometry, sites, replace(run, job=last), search.start).run()
     weights = Weights.of(*make_weights(problem.prior.moments, geometry, fit.belief))
-    fit = replace(fit, trace=fit.trace | search.trace)
-    return Solution(problem, fit, weights, search.hyperparameters, search.status)
+    fit, integration, status = replace(fit, trace=fit.trace | search.trace), None, search.status
+    if method == "ep" and integral is not None:
+        fit, integration, status = add_integral(fit, evidence, search, run.job, integral, (fit.tau, fit.rho))
+    return Solution(problem, fit, weights, search.hyperparameters, status, integration)
+
+
+def check_integral(problem, names, groups):
+    """Return the method of the integral over hyperparameters of these names, or None; ValueError for many weights."""
+    n_free = len(names) if groups is None else len(names) - 1 + len(np.unique(groups[groups >= 0]))
+    method = choose_integration(problem.model.integrate, n_free, problem.used.n <= MAX_AUTO_LEVELS)
+    if method is not None and len(problem.prior.mean) > MAX_INTEGRATED_WEIGHTS:
+        words = f"must be False for more than {MAX_INTEGRATED_WEIGHTS} weights, got {len(problem.prior.mean)} of them"
+        raise error_of("integrate", words)
+    return method
 
 
 def _check_no_open_parameters(likelihood):

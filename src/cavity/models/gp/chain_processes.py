@@ -52,6 +52,8 @@ def find_obstacle(covariance, mean, n_features=1):
 def choose_method(model, X):
     """Return "chain" or "dense" for a fit of rows X (N, D); ValueError for "chain" where it cannot be."""
     method, covariance, mean, (n_rows, n_features) = model.method, model.covariance, model.mean, X.shape
+    if model.integrate is not False:
+        method = DENSE_METHOD
     obstacle = None if method == DENSE_METHOD else find_obstacle(covariance, mean, n_features)
     if method == CHAIN_METHOD and obstacle is not None:
         raise error_of("method", f"'chain' {obstacle}")

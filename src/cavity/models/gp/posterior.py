@@ -22,6 +22,7 @@ from cavity.ep.latent_solver import Solver
 from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave_one_out, make_fit
 from cavity.models.gp.rows_posterior import RowsPosterior
 from cavity.models.gp.saved import POSTERIOR_RECORD
+from cavity.models.posterior_mixture import mix_covariances, mix_moments
 from cavity.models.process.model import compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK
 from cavity.runs.executors import Threads, single_blas
@@ -59,7 +60,8 @@ def build_posterior(model, evidence, point, search=None, hyperparameters=None, *
         _options=evidence.options,
         hyperparameters=hyperparameters if search is None else search.hyperparameters,
     )
-    return out if rows.in_use.all() else out._completed()
+    out = out if rows.in_use.all() else out._completed()
+    return out if search is None or search.integral is None else out._integrated(*search.integral)
 
 
 def compute_latent_means(posterior, X):
@@ -128,6 +130,10 @@ class GaussianProcessPosterior(RowsPosterior):
     def covariance(self) -> FloatArray:
         """Posterior covariance of f at the rows, (N, N)."""
         keep = self._rows.in_use
+        if self._integrated_names:
+            parts = [each.covariance for each in self._points]
+            means = np.stack([self._rows.scattered(each, self._rows.offset) for each in self.integration.means])
+            return arrays.make_read_only(mix_covariances(self.integration.weights, means, np.stack(parts))[1])
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
             get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
@@ -147,6 +153,8 @@ class GaussianProcessPosterior(RowsPosterior):
 
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
+        if self._integrated_names:
+            raise ValueError("the log evidence is integrated over hyperparameters: it has no gradient in them")
         with Threads(1) as threads, single_blas():
             weights = latent_solver.find_evidence_weights(self._own_solver(), self._alpha, threads)
             gradient = compute_gradient(self.model.covariance, self._X_in_use, weights, None, threads)
@@ -171,6 +179,9 @@ class GaussianProcessPosterior(RowsPosterior):
 
     def _project(self, variances, columns):
         """Return posterior moments of coefficients of some columns of X, of these prior variances."""
+        if self._integrated_names:
+            moments = [each._project(variances, columns) for each in self._points]
+            return mix_moments(self.integration.weights, *(np.stack(part) for part in zip(*moments, strict=True)))
         cross = variances[:, None] * self._X_in_use[:, columns].T  # (p, U), covariances with f
         return cross @ self._alpha, self._solver.find_variances(variances, cross)
 

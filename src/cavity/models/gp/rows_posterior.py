@@ -18,9 +18,11 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
+from cavity.models.gp.integrated_process import IntegratedProcess
 from cavity.models.gp.saved import EP_SETTINGS, MODEL_SETTINGS
 from cavity.models.gp.search import add_standard_errors
 from cavity.models.hyperparameters import Hyperparameters
+from cavity.models.integration import INTEGRATION_DESCRIPTION, INTEGRATION_PART, Integration
 from cavity.models.latent_posterior import SitesPosterior
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
@@ -39,7 +41,7 @@ PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machi
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class RowsPosterior(SitesPosterior, ProcessPosterior):
+class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
     """Base of posteriors of a `GaussianProcess`.
 
     A subclass has ``_build(model, evidence, point, **fields)``, ``_check_size(n)`` of n new rows, and
@@ -55,6 +57,7 @@ class RowsPosterior(SitesPosterior, ProcessPosterior):
     columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("D")))
     roles: dict[str, Any] | None = declare_common("roles")
     coding: Coding | None = declare(CODING_SETTING, "The formula of the mean: its columns are the last of X.", None)
+    integration: Integration | None = declare(INTEGRATION_PART, INTEGRATION_DESCRIPTION, None)
 
     def __repr__(self) -> str:
         noise = "" if self._rows.noise is None else ", noise_variance of every row"
@@ -62,6 +65,7 @@ class RowsPosterior(SitesPosterior, ProcessPosterior):
             f"{type(self).__name__}: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
+                *([] if self.integration is None else [("integration", self.integration.describe())]),
                 ("covariance", shorten_repr(self.model.covariance)),
                 ("likelihood", shorten_repr(self.model.likelihood)),
                 ("mean", shorten_repr(np.asarray(self.model.mean).tolist())),
@@ -145,6 +149,8 @@ class RowsPosterior(SitesPosterior, ProcessPosterior):
         """
         if self.hyperparameters is None:
             raise ValueError("nothing was learnt: there is nothing to find standard errors of")
+        if self._integrated_names:
+            raise ValueError("hyperparameters are integrated: their posterior is integration.table()")
         used = self._rows.in_use
         with Threads(1) as threads, single_blas():
             start = self._tau[used], self._rho[used]
@@ -207,6 +213,7 @@ class RowsPosterior(SitesPosterior, ProcessPosterior):
         ConvergenceWarning
             If EP did not converge.
         """
+        self._refuse_update()
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         columns |= {"event": event, "exposure": exposure}
         names = {"names": self.columns, "roles": self.roles}

@@ -6,6 +6,7 @@ from cavity.base import records
 from cavity.base.records import FINITE_REAL, TRUTH_VALUE, UNIT_SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
 from cavity.models.gp.chain_processes import PROCESS_METHODS, find_obstacle
+from cavity.models.integration import INTEGRATE_SETTING, INTEGRATION_ARRAYS
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE_SETTING
@@ -22,13 +23,14 @@ SAVED_ARRAYS = {
     "rows_noise?": Array("N", "positive"),
     "rows_spare": Array("N", kind="b"),
     "rows_idle": Array("N", kind="b"),
-    "prior_mean": Array("() | P"),
+    "prior_mean": Array("() | w"),
     "trace_learning?": Array("l", "any"),
 }
 MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
     "covariance": COVARIANCE_SETTING,
     "method?": one_of(*PROCESS_METHODS),
+    "integrate?": INTEGRATE_SETTING,
 }
 EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": UNIT_SHARE}  # options of these fits alone
 SAVED_SETTINGS = {"n_samples": integer(1, "N")}
@@ -60,6 +62,9 @@ def _solver_fits(arrays, settings, sizes):
     used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
     if used != sizes["U"]:
         return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
+    n_entries = 3 * used + np.array([0, np.size(arrays["prior_mean"])])
+    if sizes.get("n", used) != used or sizes.get("e", 3 * used) not in n_entries:
+        return f"arrays 'integration_means' and 'integration_entries' must be of the {used} rows in use"
     negative = arrays.get("solver_negative", np.zeros(0, dtype=np.intp))
     if np.any(negative >= used) or len(np.unique(negative)) < len(negative):
         return f"array 'solver_negative' must hold different numbers of rows below {used}"
@@ -86,7 +91,12 @@ RECORD_FORMS = {"_rows": (_stored, _rows)}
 POSTERIOR_RECORD = Record(
     SAVED_ARRAYS,
     SAVED_SETTINGS | {"solver": {"inverted": TRUTH_VALUE, "log_determinant": FINITE_REAL}},
-    (together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)), _rows_fit, _solver_fits),
+    (
+        together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)),
+        together(*(f"integration_{name}" for name in INTEGRATION_ARRAYS)),
+        _rows_fit,
+        _solver_fits,
+    ),
     NAMES_OF_PLACES | {"solver": "_solver"},
     RECORD_FORMS,
 )

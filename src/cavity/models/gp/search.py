@@ -11,6 +11,8 @@ from cavity.covariances.kinds import Stationary
 from cavity.covariances.slots import list_leaves
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.evaluations import Evaluations
+from cavity.models.gp.integral import MAX_AUTO_ROWS, make_default_priors
+from cavity.models.integral import choose_integration, find_integral
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
 from cavity.models.search import STARTING_STAGE, Objective, SearchResult, evaluate_starts, maximise
@@ -19,17 +21,22 @@ from cavity.models.standard_errors import find_covariance, find_standard_errors
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
 
 
-def learn(settings, evidence, covariance, names, n_starts, job):
-    """Return the settings of the largest evidence found, a `SearchResult`.
+def learn(settings, evidence, covariance, names, n_starts, job, integrate=False):
+    """Return the settings of the largest evidence found, a `SearchResult`, and how they are integrated, or None.
 
     Free are the coefficients of the mean, named parameters of the likelihood and, if said, those of the covariance. Of
     the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B. If all of these have
     long lengthscales, or all short ones, the best start of the other kind is followed for some steps, and to the end
-    where its evidence is then the largest.
+    where its evidence is then the largest. What is integrated has priors, which the evidence is multiplied by.
     """
-    vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
+    evidence.vector = vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
+    method = choose_integration(integrate, len(vector.places), evidence.rows.n <= MAX_AUTO_ROWS)
     if vector.size == 0:
-        return SearchResult(settings, trace={"learning": np.zeros(0)})
+        return SearchResult(settings, trace={"learning": np.zeros(0)}), method
+    if method in ("grid", "ccd"):
+        if covariance:
+            vector.priors |= make_default_priors(settings.covariance, settings.likelihood, evidence.rows)
+        vector.add_default_priors()
     objective = Objective(evidence, vector, job=job.substage("search"))
     bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
     tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
@@ -41,9 +48,20 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     _, x, status = maximise(objective, [places[i] for i in begun], bounds, job, len(places), others, is_constant)
     objective.evaluations.keep()
     if x is None:
-        return SearchResult(settings, status, objective.trace)
+        return SearchResult(settings, status, objective.trace), None
     settings = vector.unpack(x)
-    return SearchResult(settings, status, objective.trace, vector.hyperparameters(settings))
+    return SearchResult(settings, status, objective.trace, vector.hyperparameters(settings), x=x), method
+
+
+def integrate(settings, evidence, covariance, names, n_starts, job, setting):
+    """Return the `SearchResult` of `learn`; its `integral` is the `Integration`, its log evidence, and leave-one-out
+    log densities, or None.
+    """
+    search, method = learn(settings, evidence, covariance, names, n_starts, job, setting)
+    if method is None:
+        return search
+    *integral, status = find_integral(evidence, search, job, method, evidence.start)
+    return replace(search, status=status, integral=tuple(integral))
 
 
 def warn_if_line(point, rows, columns=None):

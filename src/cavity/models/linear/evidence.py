@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.scales import LOG_SCALE
 from cavity.ep.factories import make_engine
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
 from cavity.ep.weights import make_weights
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate, find_unit
-from cavity.models.evaluations import EvidencePoint, FreeSettings
+from cavity.models.evaluations import WIDE_LOG_SD, EvidencePoint, FreeSettings
 from cavity.models.hyperpriors import PriorTarget
-from cavity.priors.densities import LOG_SCALE
+from cavity.priors import LogNormal
 
 PRIOR_VARIANCE = "prior_variance"
 PRIOR_VARIANCE_TARGET = PriorTarget(PRIOR_VARIANCE, PRIOR_VARIANCE, LOG_SCALE)
@@ -57,6 +58,13 @@ class FreeFactors(FreeSettings):
     def unpack(self, x):
         """The settings of a vector."""
         return FactorSettings(x[: self.n_prior], self.likelihood_at(x))
+
+    def add_default_priors(self):
+        """Give a wide prior about where the search begins to what has none."""
+        super().add_default_priors()
+        start = FactorSettings(np.zeros(self.n_prior), self.likelihood)
+        for name, value in zip(*self.describe_prior(start)[:2], strict=True):
+            self.priors.setdefault(name, (LogNormal(value, WIDE_LOG_SD), LOG_SCALE))
 
     def prior_bounds(self):
         """(low, high) of every log factor."""
@@ -101,6 +109,12 @@ class LinearEvidence:
         self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
         self.share_left, self.stops_early = 1.0, False
 
+    def for_integral(self, start, **arguments):
+        """The same evidence for an integral, which reports nothing; the first fit starts from some sites."""
+        other = type(self)(self.problem, self.vector, self.threads, self.options, **arguments)
+        other.start = start
+        return other
+
     def problem_at(self, settings):
         """The problem with the prior of some settings."""
         prior, problem = self.problem.prior, self.problem
@@ -119,6 +133,10 @@ class LinearEvidence:
         """The sites of the rows."""
         rows = self.problem.used
         return Sites(likelihood, rows.y, rows.weights, self.options.power)
+
+    def constant(self, likelihood):
+        """The part of the log evidence that no site has."""
+        return 0.0
 
     def at(self, settings, **options):
         """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
@@ -185,7 +203,7 @@ class LinearEvidence:
             sites = self.sites(likelihood)
             parts = ((slice(*span),) for span in geometry.groups)
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
-            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1]
+            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
 
         return differentiate(free, likelihood, total)
 

@@ -38,7 +38,7 @@ class Solution:
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
-    integration: object = None  # of mixed models, over hyperparameters
+    integration: object = None  # over hyperparameters
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
@@ -124,16 +124,27 @@ def check_groups(value, prior_variance, problem, names, added):
     return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
-def learn_settings(problem, names, groups, threads, options):
-    """Maximise the log evidence over the named hyperparameters; return a `SearchResult`."""
+def learn_settings(problem, names, groups, threads, options, kind=LinearEvidence, prepare=None):
+    """Maximise the log evidence over the named hyperparameters.
+
+    Returns
+    -------
+    search : SearchResult
+        The maximum.
+    evidence : LinearEvidence
+        Of that `kind`, and of the open settings; `prepare(vector)` is called before it is maximised.
+    """
     few = sample_rows(problem, names)
     starts = choose_likelihoods(problem if few is None else few, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
     vector = FreeFactors(names, groups, starts[0], problem)
+    if prepare is not None:
+        prepare(vector)
     silent = replace(options, job=SILENT_JOB)
     sample = None if few is None else LinearEvidence(replace(few, prior=problem.prior), vector, threads, silent)
-    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job, sample)
+    evidence = kind(problem, vector, threads, options)
+    return maximise_evidence(evidence, starts, options.job, sample), evidence
 
 
 def maximise_evidence(evidence, starts, job, sample=None):
@@ -161,13 +172,14 @@ def maximise_evidence(evidence, starts, job, sample=None):
             x = np.clip(x - covariance @ objective.slopes_at(x), *bounds.T)
     else:
         covariance, known, note = *_know_nothing(vector.size), f"no standard errors: {status}"
-    settings, sites = vector.unpack(start if x is None else x), evidence.start
+    x = start if x is None else x
+    settings, sites = vector.unpack(x), evidence.start
     names, values, jacobian = vector.describe(settings)
     sd = find_standard_errors(covariance, known, jacobian)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status
-    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
+    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites, x)
 
 
 # ------------------------------------------------------------------------------------------ some of many rows

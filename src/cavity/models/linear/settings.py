@@ -15,6 +15,7 @@ from cavity.likelihoods import Likelihood
 from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula
 from cavity.models.hyperpriors import check_priors
+from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import check_intercept
 from cavity.models.linear.evidence import PRIOR_VARIANCE
 
@@ -35,6 +36,7 @@ class LinearSettings(Frozen):
     priors: Mapping[str, Any] | str | None = None
     graphs: Mapping[str, Any] | None = None
     integrate: str | bool = False
+    bins: int | None = None
 
     def __post_init__(self) -> None:
         if self.formula is not None and not is_formula(self.formula):  # the first positional argument
@@ -48,6 +50,7 @@ class LinearSettings(Frozen):
             intercept=check_intercept(self.intercept),
             standardize=arrays.check_flag(self.standardize, "standardize"),
             priors=check_priors(self.priors),
+            integrate=check_integrate(self.integrate),
         )
         if self.centre is not None:
             set_fields(self, centre=arrays.copy_read_only(arrays.check_finite_array(self.centre, "centre", ndim=(1,))))

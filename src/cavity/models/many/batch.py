@@ -89,18 +89,31 @@ def _extrapolate(state, free):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogNormalPriors:
-    """Priors N(mean, sd^2) of free numbers, (k,) each; an infinite sd is a flat prior."""
+    """Priors N(mean, sd^2) of the free numbers of B responses; an infinite sd is a flat prior."""
 
-    mean: np.ndarray
-    sd: np.ndarray
+    mean: np.ndarray  # (B, k)
+    sd: np.ndarray  # (k,)
 
-    def add_to(self, free, slope, curvature):
-        """Return the derivatives of the log evidence with those of the log priors."""
-        return slope - (free - self.mean) / self.sd**2, curvature - 1.0 / self.sd**2
+    @classmethod
+    def flat(cls, count, n_free):
+        """Return flat priors of so many responses."""
+        return cls(np.zeros((count, n_free)), np.full(n_free, np.inf))
+
+    def take(self, index):
+        """Return the priors of some responses."""
+        return LogNormalPriors(self.mean[index], self.sd)
+
+    def add_to(self, number, free, slope, curvature):
+        """Return the derivatives of the log evidence of some responses with those of the log priors."""
+        return slope - (free - self.mean[number]) / self.sd**2, curvature - 1.0 / self.sd**2
+
+    def evaluate(self, number, free):
+        """Return log priors of some responses but for constants, (A,)."""
+        return -0.5 * np.sum(((free - self.mean[number]) / self.sd) ** 2, axis=1)
 
     def by_name(self, names):
-        """Return the priors of the first free numbers as models have them, by their names; None where all are flat."""
-        triples = zip(names, self.mean, self.sd, strict=False)
+        """Return the priors of the first response as models have them, by their names; None where all are flat."""
+        triples = zip(names, self.mean[0], self.sd, strict=False)
         return {name: LogNormal(np.exp(m), sd) for name, m, sd in triples if np.isfinite(sd)} or None
 
 
@@ -207,7 +220,7 @@ class BatchSolver:
             return slope
         part = new.take(index)
         derivatives = self._differentiate(part, m[index], v[index], log_z[index])
-        slope[index], at_constant_sites = self.priors.add_to(part.free, *derivatives)
+        slope[index], at_constant_sites = self.priors.add_to(part.number, part.free, *derivatives)
         moved, curvature = self._climb(part, slope[index], at_constant_sites)
         tau, rho = _extrapolate(part, moved)
         changed = {"free": moved, "free_before": part.free, "tau_before": part.tau, "rho_before": part.rho, "tau": tau}

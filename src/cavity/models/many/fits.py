@@ -13,6 +13,7 @@ from cavity.models.many.batch import BatchSolver, LogNormalPriors
 from cavity.models.many.gaussian import GaussianSolver
 from cavity.models.many.site_batch import SiteBatch
 
+LEAST_TOTAL = 0.5  # of the counts of a response, whose log is taken
 FIRST_EFFECT_SHARE = 0.5  # of the spread of f, as the sd of random effects that a search begins with
 NO_SPREAD_STATUS = "y is constant, from which no {} can be found"
 LEFT_STATUS = "left to a fit alone"
@@ -32,6 +33,7 @@ class ResponseFits:
     status: np.ndarray  # (G,) of str
     free: np.ndarray  # (G, k): free numbers
     curvature: np.ndarray  # (G, k): of the log evidence and the log prior in them
+    level: np.ndarray  # (G,): see `find_levels`
 
     @classmethod
     def empty(cls, count, m, k):
@@ -39,7 +41,7 @@ class ResponseFits:
         shapes = {"mean": (m,), "covariance": (m * (m + 1) // 2,), "prior_mean": (m,), "prior_sd": (m,), "free": (k,)}
         arrays = {f.name: np.full((count, *shapes.get(f.name, ())), np.nan) for f in fields(cls)}
         arrays |= {"n_iter": np.zeros(count, dtype=np.intp), "status": np.full(count, "", dtype=object)}
-        return cls(**arrays | {"curvature": np.zeros((count, k))})
+        return cls(**arrays | {"curvature": np.zeros((count, k)), "level": np.zeros(count)})
 
     def put(self, index, part):
         """Put the fits of some responses in their places."""
@@ -70,7 +72,7 @@ def check_responses(problem, raw):
     return checked, reasons
 
 
-def fit_responses(problem, responses, offsets, threads, job, scale_factors=None, priors=None, chosen=None):
+def fit_responses(problem, responses, offsets, threads, job, scale_factors=None, make_priors=None, chosen=None):
     """Fit responses in batches.
 
     Parameters
@@ -87,8 +89,8 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
         Gets a report after every batch.
     scale_factors : ndarray (D,), optional
         On the prior standard deviations of the columns.
-    priors : LogNormalPriors, optional
-        Of the free numbers.
+    make_priors : callable, optional
+        make_priors(levels) returns the `LogNormalPriors` of the free numbers of responses; by default flat ones.
     chosen : sequence of (low, high), optional
         The batches to fit; by default all.
 
@@ -98,10 +100,11 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     """
     count, m = responses.shape[1], problem.rows.X.shape[1] + problem.effects.shape[1]
     fits = ResponseFits.empty(count, m, problem.n_free)
-    priors = LogNormalPriors(np.zeros(problem.n_free), np.full(problem.n_free, np.inf)) if priors is None else priors
+    if make_priors is None:
+        make_priors = partial(_make_flat_priors, problem.n_free)
     spans = list(list_spans(problem, count) if chosen is None else chosen)
-    task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, priors)
-    alone = partial(_fit_alone, problem, responses, offsets, scale_factors, priors)
+    task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, make_priors)
+    alone = partial(_fit_alone, problem, responses, offsets, scale_factors, make_priors)
     stages = [job.substage(f"responses from {low}") for low, _ in spans]
     saved = [stage.restore(ResponseFits) for stage in stages]
     parts = threads.imap(task, [span for span, part in zip(spans, saved, strict=True) if part is None])
@@ -118,13 +121,25 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     return fits
 
 
+def _make_flat_priors(n_free, levels):
+    return LogNormalPriors.flat(len(levels), n_free)
+
+
+def find_levels(likelihood, y, offset):
+    """Return logs of the mean of counts (B, N) per unit of exposure, (B,), on which dispersions may depend; else 0."""
+    if not (likelihood.takes_exposure and likelihood.discrete):
+        return np.zeros(len(y))
+    with np.errstate(over="ignore"):
+        return np.log(np.maximum(np.sum(y, axis=1), LEAST_TOTAL)) - np.log(np.sum(np.exp(offset), axis=1))
+
+
 def list_spans(problem, count):
     """Return first and last numbers of the batches of so many responses."""
     size = problem.batch_size
     return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
-def _fit_span(problem, responses, offsets, features, scale_factors, priors, low, high):
+def _fit_span(problem, responses, offsets, features, scale_factors, make_priors, low, high):
     """Fit the responses of a batch; return their `ResponseFits`."""
     raw, offset = responses.read(low, high), offsets(low, high)
     d, m = problem.rows.X.shape[1], features.shape[1]
@@ -134,6 +149,7 @@ def _fit_span(problem, responses, offsets, features, scale_factors, priors, low,
     if not has_prior.any():
         return fits
     y, offset = checked[has_prior], offset[has_prior]
+    fits.level[has_prior] = find_levels(problem.likelihood, y, offset)
     mean, scale = problem.priors_of(y, offset)
     if scale_factors is not None:
         scale[:, :d] *= scale_factors
@@ -147,7 +163,7 @@ def _fit_span(problem, responses, offsets, features, scale_factors, priors, low,
         fits.covariance[zeros] = _pack(np.matmul(root, np.swapaxes(root, 1, 2)))
     index = np.flatnonzero(fits.status == LEFT_STATUS)
     if index.size and problem.is_batchable:
-        part = ~zeros[has_prior]
+        part, priors = ~zeros[has_prior], make_priors(fits.level[index])
         _fit_batch(problem, features, y[part], offset[part], mean[part], scale[part], priors, fits, index)
     return fits
 
@@ -209,7 +225,7 @@ def _choose_starts(problem, y, offset):
     return free, filled
 
 
-def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number, first):
+def _fit_alone(problem, responses, offsets, scale_factors, make_priors, fits, number, first):
     """Fit a response that its batch, which begins with response `first`, has left, as `fit` does."""
     span = first + number, first + number + 1
     checked, _ = check_responses(problem, responses.read(*span))
@@ -217,7 +233,7 @@ def _fit_alone(problem, responses, offsets, scale_factors, priors, fits, number,
     with warnings.catch_warnings():  # the status says what they say
         warnings.simplefilter("ignore")
         try:
-            lone = problem.fit_alone(rows, scale_factors, priors)
+            lone = problem.fit_alone(rows, scale_factors, make_priors(fits.level[number : number + 1]))
         except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
             fits.status[number] = str(error)
             return

@@ -119,7 +119,7 @@ class GaussianSolver:
             active = np.sort(np.append(taken[~is_done], worse))
             if not active.size:
                 break
-        value = best.value - self._log_priors(free)
+        value = best.value - self.priors.evaluate(slice(None), free)
         curvature = np.diagonal(best.hessian, axis1=1, axis2=2).copy()
         return BatchSolution(solved, sweeps, best.u, best.covariance, value, free, curvature)
 
@@ -139,14 +139,9 @@ class GaussianSolver:
         slope, hessian = self._differentiate(u, covariance, squares)
         if not learns_noise:
             slope, hessian = slope[:, 1:], hessian[:, 1:, 1:]
-        sd = self.priors.sd
-        hessian = hessian - np.diag(1.0 / sd**2)
-        slope = slope - (free - self.priors.mean) / sd**2
-        return GaussianMoments(value + self._log_priors(free), u, covariance, slope, hessian)
-
-    def _log_priors(self, free):
-        """Return logs of the priors but for constants, (A,)."""
-        return -0.5 * np.sum(((free - self.priors.mean) / self.priors.sd) ** 2, axis=1)
+        slope, _ = self.priors.add_to(number, free, slope, 0.0)
+        hessian = hessian - np.diag(1.0 / self.priors.sd**2)
+        return GaussianMoments(value + self.priors.evaluate(number, free), u, covariance, slope, hessian)
 
     def _differentiate(self, u, covariance, squares):
         """Return (2), the noise first; `squares` are those of y about f, in units of the noise."""

@@ -64,7 +64,7 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
     settings = {"share": share, "variances": problem.effect_scale, "learnt": [str(group) for group in problem.groups]}
     with run.open(problem.choice.model, data, kind=model_kind, **settings) as threads:
         learn_shared_priors(shared, problem, responses, offsets, threads, run.job.stage("shared priors"))
-        fits = fit_responses(problem, responses, offsets, threads, run.job, shared.factors, shared.priors)
+        fits = fit_responses(problem, responses, offsets, threads, run.job, shared.factors, shared.make_priors)
     count = np.count_nonzero(fits.status != CONVERGED_STATUS)
     if count:
         first = int(np.argmax(fits.status != CONVERGED_STATUS))
@@ -85,6 +85,8 @@ def make_posterior(problem, responses, fits, shared, names, model_kind, labels, 
     known = {}
     for j in shared.parameters:
         known |= {f"median({learnt[j]})": np.exp(shared.centre[j]), f"sd(log({learnt[j]}))": shared.sd[j]}
+        if j in shared.trends:
+            known[f"level(half {learnt[j]})"] = np.exp(shared.rise[j])
     known |= {f"factor(prior sd of {names[j]})": shared.factors[j] for j in shared.weights}
     fields = ("columns", "roles", "centre", "spread", "intercept", "has_offset", "coding")
     return ManyPosterior(

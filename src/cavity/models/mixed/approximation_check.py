@@ -22,9 +22,9 @@ from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import ArrayLike, Data, Frozen, Seed
 from cavity.base.results import format_table
 from cavity.ep.corrections import find_tilted_cumulants
+from cavity.models.integral import MAX_TRUSTED_CORRECTION, sum_over_pairs
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
-from cavity.models.mixed.integration import MAX_TRUSTED_CORRECTION, sum_over_pairs
 
 MAX_RELIABLE_SHAPE = 0.7  # of the tail of importance weights [VSG]_
 LARGE_SKEWNESS = 0.5  # of a row's tilted distribution
@@ -166,7 +166,7 @@ class ChecksApproximation:
         correction, _ = sum_over_pairs(cumulants, effects, merged.matrix, sd)
         gap = self._prior_gap()
         log_weights = _weigh_draws(effects, merged, sites, (tau, rho), mean, gap, draws, arrays.make_generator(rng))
-        log_weights += merged.constant
+        log_weights += merged.constant(self.model.likelihood)
         sampled = special.logsumexp(log_weights) - np.log(draws)
         relative = np.exp(log_weights - sampled)
         integration, log_evidence = self.integration, self.log_evidence
@@ -198,7 +198,7 @@ def _weigh_draws(effects, merged, sites, natural, centre, gap, draws, rng):
     tau, rho = natural
     out = np.empty(draws)
     step = max(1, BLOCK_NUMBERS // max(1, len(centre)))
-    y, weights = sites.y, sites.weights
+    y, weights = sites.y, sites.weights * sites.copies
     at_centre = np.sum(tau * centre - 0.5 * rho * centre**2)
     offset = np.zeros(len(centre)) if merged.rows.offset is None else merged.rows.offset
     for first in range(0, draws, step):

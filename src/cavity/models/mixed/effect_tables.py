@@ -14,7 +14,7 @@ from cavity.base.public_objects import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import choose_scale, label_thresholds
-from cavity.models.marginal import Marginal, tabulate_mixture_marginals
+from cavity.models.integrated_effects import IntegratedEffects
 from cavity.models.mixed.curves import StructuredCurves
 from cavity.models.mixed.effect_layout import EffectLayout, StructuredBlock
 from cavity.models.mixed.free_parameters import component_names, name_parameters
@@ -33,7 +33,7 @@ def make_covariance(names, covariance, values):
     return correlation * sd * sd[:, None]
 
 
-class NamedEffects(StructuredCurves, Coefficients):
+class NamedEffects(IntegratedEffects, StructuredCurves, Coefficients):
     """Base of posteriors of fixed and random effects.
 
     Subclasses have `mean`, `hyperparameters`, `model`, ``_effects``, the `Effects`, and ``_reader`` with the terms.
@@ -203,47 +203,9 @@ class NamedEffects(StructuredCurves, Coefficients):
     def _marginals(self):
         return self._weight_marginals()
 
-    def _effect_marginals(self, names, index):
-        """Those of some effects."""
-        if self.integration is None:
-            mean, sd = self._effects.mean[index], np.sqrt(self._effects.variance[index])
-            return summary.make_gaussian_marginals(names, mean, sd)
-        return tabulate_mixture_marginals(names, *self._components(index))
-
-    def _components(self, index):
-        """Weights, means (P, m), sds and skewness of the components of the marginals of some effects."""
-        if self.integration is None:
-            sd = np.sqrt(self._effects.variance[index])
-            return np.ones(1), self._effects.mean[None, index], sd[None], np.zeros(len(index))
-        points, corrections = self._effects.points, self.integration
-        means = np.stack([each.mean[index] for each in points])
-        sds = np.sqrt(np.stack([each.variance[index] for each in points])) * corrections.sd_factors[index]
-        return corrections.weights, means, sds, corrections.skewness[index]
-
-    def marginal(self, effect: Any) -> Marginal:
-        """Return the posterior of one effect: normal, or, with `integrate`, integrated and corrected.
-
-        Standard deviation and skewness are corrected by third cumulants of tilted distributions, see `MixedGLM`.
-
-        Parameters
-        ----------
-        effect : str or tuple
-            The name of a fixed effect, or (term, level) or (term, level, column) of a random one.
-
-        Returns
-        -------
-        Marginal
-            With `mean`, `sd`, `density`, `cdf`, `quantile` and `interval`.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For an effect that is not there.
-        """
-        index = np.array([self._find_index(effect)])
-        weights, means, sds, skewness = self._components(index)
-        name = effect if isinstance(effect, str) else ", ".join(map(str, effect))
-        return Marginal(name, weights, means[:, 0], sds[:, 0], float(skewness[0]))
+    @property
+    def _effect_posterior(self):
+        return self._effects
 
     def joint(self, effects: Any) -> tuple[FloatArray, FloatArray]:
         """Return the joint moments of some effects.

@@ -7,11 +7,12 @@ numbers are l and the entries of B below the diagonal: whatever they are V is pr
 import numpy as np
 
 from cavity.base.errors import check_within_range
+from cavity.base.scales import LOG_SCALE
 from cavity.likelihoods.parameters import PARAMETER_RANGE
-from cavity.priors.densities import LOG_SCALE, LogNormal
+from cavity.models.evaluations import WIDE_LOG_SD
+from cavity.priors.densities import LogNormal
 from cavity.priors.deviations import PC
 
-WIDE_LOG_SD = 2.0  # of the log of a positive parameter: a factor of 7
 MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
 MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6, and of a share, 1 - 8e-7
 

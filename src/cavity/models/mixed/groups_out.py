@@ -126,4 +126,4 @@ def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
     fit = Engine(geometry, merged.make_sites(likelihood), Options.checked()).run()
     if fit.status != CONVERGED_STATUS:
         raise ArithmeticError(f"EP over its rows ended with: {fit.status}")
-    return merged.correct(fit).log_evidence
+    return merged.correct(fit, likelihood).log_evidence

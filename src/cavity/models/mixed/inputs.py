@@ -19,7 +19,7 @@ from cavity.models.linear.inputs import (
 )
 from cavity.models.mixed.group_columns import take_group_columns
 from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
-from cavity.models.mixed.structured_rows import build_structured, read_numbered_columns
+from cavity.models.mixed.structured_rows import bin_covariates, build_structured, read_numbered_columns
 from cavity.models.mixed.terms import INTERCEPT_NAME, RandomEffects, make_terms, make_terms_of_blocks
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_table
@@ -85,14 +85,18 @@ class Inputs:
         known = {"coding": design.coding, "roles": observations.roles}
         reader = FormulaRowReader(terms, design.names, len(design.names), **known)
         return cls._with_structured(
-            observations, design.X, terms, structured, columns, reader, table.dataset.dropped, intercept_left_out
+            model, observations, design.X, terms, structured, columns, reader, table.dataset.dropped
         )
 
     @classmethod
-    def _with_structured(cls, observations, X, terms, structured, table, reader, dropped, constant=False):
+    def _with_structured(cls, model, observations, X, terms, structured, table, reader, dropped):
         """Return the inputs with structured terms, whose null spaces are fixed effects."""
         names = reader.columns or name_coefficients(None, X.shape[1], False)
-        rows, X, null_names = build_structured(structured, table, X, names, constant)
+        likelihood = observations.likelihood
+        constant = is_intercept_left_out(model, likelihood) if model.formula else learns_level(likelihood)
+        table, weights = bin_covariates(structured, table, model.bins), observations.weights
+        in_use = None if weights is None or np.all(weights > 0) else weights > 0
+        rows, X, null_names = build_structured(structured, table, X, names, constant, in_use)
         bare = tuple(term.without_rows() for term in terms)
         structured = tuple(each.built for each in rows)
         reader = replace(reader, terms=bare, structured=structured, null_names=null_names)
@@ -122,8 +126,7 @@ class Inputs:
         observations = Observations.of(model.likelihood, observed, default=likelihood_of_regression)
         columns = groups | read_numbered_columns(structured, X)
         reader = RowReader(terms, names, X.shape[1], observations.roles)
-        constant = learns_level(observations.likelihood)
-        return cls._with_structured(observations, X, terms, structured, columns, reader, dataset.dropped, constant)
+        return cls._with_structured(model, observations, X, terms, structured, columns, reader, dataset.dropped)
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""

@@ -9,6 +9,8 @@ References
    variable models", JMLR 14, 2013.
 .. [RMC] H. Rue, S. Martino and N. Chopin, "Approximate Bayesian inference for latent Gaussian models by using
    integrated nested Laplace approximations", JRSS B 71, 2009.
+.. [Wo] S. N. Wood, Z. Li, G. Shaddick and N. H. Augustin, "Generalized additive models for gigadata: modeling the UK
+   black smoke network daily data", Journal of the American Statistical Association 112, 2017.
 .. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
    and other regression models", Annals of Applied Statistics 2, 2008.
 """
@@ -30,18 +32,18 @@ from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
 from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_priors
+from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
-from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
-from cavity.models.mixed.structured_rows import warn_of_terms
+from cavity.models.mixed.structured_rows import MIN_BINS, warn_of_terms
 from cavity.models.mixed.terms import RandomEffects, check_effects
 from cavity.models.mixed.variance_search import list_targets
 from cavity.terms.base import StructuredTerm
@@ -96,6 +98,10 @@ class MixedGLM(ManyMixedResponses, Frozen):
         weak ones (see `docs/guide/priors`), on a grid or by a central composite design [RMC]_; "auto" takes a grid for
         up to two, the design for up to six, and integrates only where a group has at most 30 levels. "mode" stays at
         the maximum. All but False correct the evidence and the marginals of EP by higher cumulants [OPW]_.
+    bins : int, optional
+        Where the covariates of smooths have more different values than that, they are rounded to so many, at equal
+        distances over their range, so that more rows are equal and have one site together; a fit of many rows
+        takes less time and memory, and errors are those of shifting covariates by half a bin. By default none.
 
     Raises
     ------
@@ -125,6 +131,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
     centre: FloatOrArray = None
     graphs: Mapping[str, Any] | None = None
     integrate: str | bool = False
+    bins: int | None = None
 
     def __post_init__(self) -> None:
         if not self.formula:
@@ -136,10 +143,10 @@ class MixedGLM(ManyMixedResponses, Frozen):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.error_of("intercept", words)
         set_fields(self, priors=check_priors(self.priors))
-        if self.integrate is not False:
-            arrays.check_choice(self.integrate, "integrate", ("auto", *METHOD_NAMES))
-            if self.priors == AVOID_ZERO_PRIOR:
-                raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
+        if self.bins is not None:
+            set_fields(self, bins=arrays.check_integer(self.bins, "bins", low=MIN_BINS))
+        if check_integrate(self.integrate) is not False and self.priors == AVOID_ZERO_PRIOR:
+            raise arrays.error_of("priors", "must be proper where hyperparameters are integrated: give a dict")
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"
@@ -257,6 +264,9 @@ class MixedGLM(ManyMixedResponses, Frozen):
         count by the density of the log of a standard deviation, of log((1 + r)/(1 - r)) of a correlation r and of the
         logit of a share, so that a proper one of a standard deviation has its maximum away from 0; `hyperparameters` of
         the posterior have the log density at the maximum.
+
+        Rows with the same effects and offset are one site, which is exact; `bins` makes more of them, by the
+        discretisation of [Wo]_.
         """
         others = {"event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         inputs = Inputs.of(self, X, y, groups, others, missing)

@@ -13,25 +13,27 @@ from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.public_objects import ArrayLike, Data, FloatArray
-from cavity.base.records import FINITE_REAL, Array, Part, declare
+from cavity.base.records import FINITE_REAL, Array, Nullable, Part, declare, integer
 from cavity.base.results import declare_common, format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import TermBayesFactors
+from cavity.models.integration import INTEGRATION_DESCRIPTION, INTEGRATION_PART, Integration
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.mixed.approximation_check import ChecksApproximation
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
-from cavity.models.mixed.integration import Integration, mix_effects
 from cavity.models.mixed.level_predictions import LevelPredictions
 from cavity.models.mixed.row_readers import NewRows, RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
+from cavity.models.point_moments import PointMoments, average_log_density
+from cavity.models.posterior_mixture import PosteriorMixture, draw_points
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
 
@@ -67,6 +69,7 @@ def make_posterior(solution, reader, **labels):
         _rho=rows.scattered(fit.rho, 0.0),
         _influence=rows.scattered(fit.influence, 0.0),
         _row_weights=rows.unequal_weights,
+        n_sites=problem.sites.rows.n,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
         **collect_moments(joint, problem.layout.n_fixed),
         _mode_effects=effects,
@@ -74,6 +77,15 @@ def make_posterior(solution, reader, **labels):
         **fit.outcome(solution.searched),
         **labels,
     )
+
+
+def mix_effects(integration, mode):
+    """Return the mixture of effects at the points of an integral, on the pattern of those at the mode."""
+    points = []
+    for number in range(len(integration.weights)):
+        pins = {} if integration.pin_precisions is None else {"pin_precisions": integration.pin_precisions[number]}
+        points.append(replace(mode, mean=integration.means[number], entries=integration.entries[number], **pins))
+    return PosteriorMixture(points, integration.weights)
 
 
 def collect_moments(effects, d):
@@ -122,9 +134,8 @@ class MixedGLMPosterior(
     chosen: tuple[Any, ...] | None = declare_common("chosen")
     _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
-    integration: Integration | None = declare(
-        Part(Integration, "integration_"), "The points of an integral over hyperparameters, and corrections.", None
-    )
+    n_sites: int | None = declare(Nullable(integer(1)), "Rows that differ: equal ones have one site together.", None)
+    integration: Integration | None = declare(INTEGRATION_PART, INTEGRATION_DESCRIPTION, None)
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -158,11 +169,6 @@ class MixedGLMPosterior(
         """The joint posterior of all effects: `Effects`, or a mixture of them."""
         return self._mode_effects if self.integration is None else mix_effects(self.integration, self._mode_effects)
 
-    @property
-    def evidence_correction(self) -> float | None:
-        """What is added to `log_evidence` by higher cumulants of tilted distributions; None with integrate=False."""
-        return None if self.integration is None else self.integration.evidence_correction
-
     # ------------------------------------------------------------------------------------------ rows
 
     @property
@@ -191,16 +197,17 @@ class MixedGLMPosterior(
         return Gaussian(self._tau, self._rho)
 
     def _read(self, X, **others):
-        """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
+        """Return rows of all effects as CSR, the known part of f, variances of new levels at the points of the
+        integral (P, n), one without, and the `Dataset`.
+        """
         rows = self.rows(X)
         n_random = len(self._reader.terms)
         mode = self._settings[n_random:]
         dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others, mode)
-        extra = np.zeros(dataset.n_rows)
-        for weight, settings in self._weighted_settings:
-            extra += weight * self._find_extra_variance(rows, values, table, settings, dataset.n_rows)
+        n = dataset.n_rows
+        extras = [self._find_extra_variance(rows, values, table, each, n) for _, each in self._weighted_settings]
         matrix = self._leave_out(self._layout.rows(dataset.X, values), rows.without)
-        return matrix, self._known_offset(dataset), extra, dataset
+        return matrix, self._known_offset(dataset), np.stack(extras), dataset
 
     def _find_extra_variance(self, rows, values, table, settings, n):
         """Return the variance of f in rows that the effects of the fit do not have, at settings of the terms, (n,)."""
@@ -223,7 +230,8 @@ class MixedGLMPosterior(
         return getattr(self._reader, "coding", None)
 
     def _linear_rows(self, X, offset=None, exposure=None, groups=None, levels="known"):
-        return self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)[:3]
+        matrix, known, extras, _ = self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)
+        return matrix, known, np.array([weight for weight, _ in self._weighted_settings]) @ extras
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
@@ -236,15 +244,25 @@ class MixedGLMPosterior(
     def _latent(self, X, offset, exposure):
         return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])
 
-    def _moments(self, rows, known, extra):
+    def _moments(self, rows, known, extras):
         """The means and variances of f of rows as `_read` has them."""
-        mean, variance = self._effects.predict(rows, known)
-        return mean, variance + extra
+        if not self._integrated_names:
+            mean, variance = self._effects.predict(rows, known)
+            return mean, variance + extras[0]
+        means, variances = self._effects.predict_at_points(rows, known)
+        return PointMoments(self.integration.weights, self._point_likelihoods, means, variances + extras)
 
-    def _drawn(self, X, n, rng, offset, exposure):
-        rows, known, extra, _ = self._read(X, offset=offset, exposure=exposure)
-        f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
-        return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
+    def _drawn_by_point(self, X, n, rng, offset, exposure):
+        rows, known, extras, _ = self._read(X, offset=offset, exposure=exposure)
+        parts = [(slice(None), self.model.likelihood, n, self._mode_effects, extras[0])]
+        if self._integrated_names:
+            drawn = draw_points(self.integration.weights, n, rng)
+            laws, points = self._point_likelihoods, self._effects.points
+            parts = ((here, laws[k], int(np.sum(here)), points[k], extras[k]) for here, k in drawn)
+        for here, likelihood, count, effects, extra in parts:
+            f = (rows @ effects.sample(count, rng).T).T
+            f += rng.standard_normal(f.shape) * np.sqrt(extra)
+            yield here, likelihood, check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     @predict_rows(on_collections=False)
     def log_density(
@@ -276,13 +294,12 @@ class MixedGLMPosterior(
         ndarray (n,)
             log p(y | x, data).
         """
-        return integrate_log_density(self.model.likelihood, *self._observed_moments(X, y, offset, exposure))
+        return average_log_density(self.model.likelihood, *self._observe_new_rows(X, y, offset, exposure))
 
-    def _observed_moments(self, X, y, offset, exposure):
+    def _observe_new_rows(self, X, y, offset, exposure):
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
-        mean, variance = self._moments(*read)
         y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
-        return check_observations(self.model.likelihood, y, len(mean)), mean, variance
+        return check_observations(self.model.likelihood, y, dataset.n_rows), self._moments(*read)
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight, event=None):
         """Checked rows with observations, and (codes, Z) of each term."""
@@ -332,8 +349,7 @@ class MixedGLMPosterior(
         ValueError
             For a level that the fit had not, naming it; if hyperparameters were integrated.
         """
-        if self.integration is not None:
-            raise ValueError("a posterior that is integrated or corrected cannot be updated: fit all rows together")
+        self._refuse_update()
         rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
         used = [select_rows(value, rows.in_use) for value in values]
         matrix = self._layout.rows(rows.used().X, used)
@@ -345,6 +361,7 @@ class MixedGLMPosterior(
             self,
             log_evidence=self.log_evidence + fit.log_evidence,
             n_samples=self.n_samples + rows.n,
+            n_sites=None,
             effective_parameters=layout.n_free - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,

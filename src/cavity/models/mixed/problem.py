@@ -15,7 +15,6 @@ from cavity.base.rows import Rows
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities, is_within_float64
-from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Sparse
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
@@ -33,7 +32,7 @@ def match_first_sites(problem, threads, sites, options):
     spread = np.zeros(rows.n)
     for term, setting in zip(problem.terms, problem.settings, strict=True):
         spread += term.variances(setting, mask)[problem.sites.firsts]
-    noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
+    noisy = sites.with_residual(spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
     fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
     return geometry.in_groups(_match_group, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]

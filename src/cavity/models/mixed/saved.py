@@ -10,10 +10,11 @@ from cavity.base.results import ROLES_SETTING, are_labels
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
 from cavity.models.hyperpriors import PRIORS_SETTING
+from cavity.models.integration import INTEGRATE_SETTING, INTEGRATION_ARRAYS
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.integration import METHOD_NAMES
 from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
+from cavity.models.mixed.structured_rows import MIN_BINS
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.terms.levels import Levels
 from cavity.terms.saved import describe_term, restore_term
@@ -37,7 +38,6 @@ CODING_SETTINGS = {
     "labels": records.JSON_OBJECT,
     "base_levels?": records.JSON_OBJECT,
 }
-INTEGRATION_ARRAYS = ("weights", "log_density", "means", "entries", "skewness", "sd_factors")
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS_SETTINGS = {
     "group": records.names(),
@@ -227,7 +227,8 @@ MODEL_SETTINGS = {
         _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
     ),
     "effects_prior?": PRIORS_SETTING,
-    "integrate?": records.Setting("false or a method", lambda value: value in (False, "auto", *METHOD_NAMES)),
+    "bins?": records.Nullable(records.integer(MIN_BINS)),
+    "integrate?": INTEGRATE_SETTING,
     "covariances": COVARIANCES_SETTING,
     "prior_mean": records.Array("() | d"),
     "prior_variance": records.Array("() | d | d d"),

@@ -1,6 +1,6 @@
 """Structured terms of a fit: their rows, and the names of their parameters."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from cavity.base.frames import find_repeated
 from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import StructuredBlock
 from cavity.models.mixed.free_parameters import FreeTermParameters, name_parameters
+from cavity.terms.blocks import read_numbers
 from cavity.terms.contract import BuiltTerm
 
+MIN_BINS = 10
 MAX_DEPENDENT_SHARE = 1e-10  # of a column that is left where others explain it
 
 
@@ -88,7 +90,21 @@ class StructuredRows:
         return {f"{part} of {self.name}": getattr(self.Z, part) for part in ("data", "indices", "indptr")}
 
 
-def build_structured(terms, table, X, names, constant=False):
+def bin_covariates(terms, table, bins):
+    """Return a table whose covariates of smooths have at most so many different values; None changes nothing."""
+    if bins is None:
+        return table
+    table = dict(table)
+    for name in dict.fromkeys(name for term in terms for name in term.binned_variables):
+        x = read_numbers(table, name)
+        low, high = float(np.min(x)), float(np.max(x))
+        if len(np.unique(x)) > bins:
+            step = (high - low) / (bins - 1)
+            table[name] = np.clip(low + step * np.rint((x - low) / step), low, high)
+    return table
+
+
+def build_structured(terms, table, X, names, constant=False, in_use=None):
     """Return structured terms with their rows, X with the columns of their null spaces, and the names of these.
 
     A column that depends linearly on those before it is left out: a slope that is an effect of its own already.
@@ -105,8 +121,10 @@ def build_structured(terms, table, X, names, constant=False):
         Their names.
     constant : bool, default False
         Whether there is a constant beside X, as open thresholds have.
+    in_use : ndarray (N,) of bool, optional
+        The rows that decide on ranges and knots of smooths; by default all. States and levels are those of all rows.
     """
-    built = [term.build(_select(table, term)) for term in terms]
+    built = _name_apart(terms, [term.build(_select_to_build(table, term, in_use)) for term in terms])
     repeated = find_repeated([each.name for each in built])
     if repeated is not None:
         raise error_of("effects", f"must have each term once, got {repeated} twice")
@@ -120,6 +138,24 @@ def build_structured(terms, table, X, names, constant=False):
     independent = find_independent(basis, list(columns.values()))
     added = {name: values for (name, values), is_new in zip(columns.items(), independent, strict=True) if is_new}
     return rows, append_columns(X, added.values()), tuple(added)
+
+
+def _name_apart(terms, built):
+    """Return built terms, of which those with the name of another one have their long names."""
+    names = [each.name for each in built]
+    pairs = zip(terms, built, strict=True)
+    return [
+        each if names.count(each.name) == 1 or term.long_name == term.name else replace(each, name=term.long_name)
+        for term, each in pairs
+    ]
+
+
+def _select_to_build(table, term, in_use):
+    """Return the columns of a table that a term is built from."""
+    columns = _select(table, term)
+    if in_use is None or set(term.variables) != set(term.binned_variables):
+        return columns
+    return {name: np.asarray(column)[in_use] for name, column in columns.items()}
 
 
 def _select(table, term):

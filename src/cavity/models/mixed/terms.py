@@ -16,12 +16,12 @@ from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.public_objects import FloatArray, Frozen, IntArray, set_fields
+from cavity.base.scales import FISHER_Z_SCALE, LOG_SCALE
 from cavity.models.formula.columns import column_names
 from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import LevelBlock
 from cavity.models.mixed.free_parameters import FreeCovariance, component_names, find_units
 from cavity.models.mixed.group_columns import find_new_codes, select_group_columns, take_group_columns
-from cavity.priors.densities import FISHER_Z_SCALE, LOG_SCALE
 from cavity.terms.base import StructuredTerm
 from cavity.terms.levels import Levels
 

@@ -6,18 +6,18 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import linalg
+from cavity.base.scales import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.defaults import find_location_and_spread
 from cavity.models.evaluations import EvidencePoint, FreeSettings
-from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, find_likelihood_scale
+from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
+from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
-from cavity.models.mixed.free_parameters import WIDE_LOG_SD
-from cavity.models.mixed.integration import choose_integration
+from cavity.models.mixed.effects import Effects
 from cavity.models.search import SearchResult
-from cavity.priors import Beta, LogNormal, UniformCorrelation
-from cavity.priors.densities import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
+from cavity.priors import UniformCorrelation
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
@@ -109,19 +109,14 @@ class FreeTerms(FreeSettings):
         """Give a proper prior to what has none: standard deviations a PC prior whose upper value is large in the unit
         of the effects, correlations a uniform one, parameters of the likelihood a wide one about where they start.
         """
-        likelihood = self.likelihood
-        upper = LARGE_IN_SPREADS if likelihood.link == "identity" else 1.0
-        defaults = {LOGIT_SCALE: Beta(1.0, 1.0), FISHER_Z_SCALE: UniformCorrelation()}
+        upper = LARGE_IN_SPREADS if self.likelihood.link == "identity" else 1.0
+        defaults = {LOGIT_SCALE: FLAT_SHARE_PRIOR, FISHER_Z_SCALE: UniformCorrelation()}
         positive = {name: prior for each in self.open for name, prior in each.default_priors(upper).items()}
         for target in list_targets(terms):
             prior = positive.get(target.name) if target.scale == LOG_SCALE else defaults[target.scale]
             if prior is not None:
                 self.priors.setdefault(target.name, (prior, target.scale))
-        for label, value in zip(self.free.labels(), self.free.values(likelihood), strict=True):
-            scale = find_likelihood_scale(label, likelihood)
-            if scale is not None:
-                prior = LogNormal(value, WIDE_LOG_SD) if scale == LOG_SCALE else defaults[scale]
-                self.priors.setdefault(label, (prior, scale))
+        super().add_default_priors()
 
     def log_prior(self, settings):
         """That of the priors of hyperparameters, or one that keeps variances away from zero, and its slopes."""
@@ -145,23 +140,35 @@ class MixedEvidence(LinearEvidence):
         d log p(y)/d log s^2 = sum_i [w_i (y_i - m_i)^2/s^2 - w_i]/2 + tr(X'W X Cov a)/(2 s^2).                    (2)
     """
 
-    def __init__(self, problem, vector, threads, options):
+    def __init__(self, problem, vector, threads, options, needs_sites=False):
+        """With `needs_sites` all fits are by EP, as leave-one-out densities want it."""
         super().__init__(problem, vector, threads, options)
-        self.is_exact, self._sums = type(problem.model.likelihood) is Gaussian, None
+        self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
+
+    def for_integral(self, start):
+        """The same evidence for an integral: each point has sites, and the first fit starts from some."""
+        return super().for_integral(start, needs_sites=True)
+
+    def make_point_posterior(self, point):
+        """Return the `PointPosterior` of an `EvidencePoint`."""
+        merged, fit = self.problem.sites, point.fit
+        effects, sites = Effects.of(point.geometry, point.belief), self.sites(point.settings.likelihood)
+        moments = SiteMoments(sites, merged.matrix, fit.belief.mean, fit.belief.variance, fit.tau, fit.rho)
+        loo = merged.expand(fit, point.settings.likelihood).loo
+        return PointPosterior(point.settings, effects, effects.entries, loo, lambda: moments, effects.pin_precisions)
 
     def at(self, settings, **options):
         """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
         if not self.is_exact:
             return super().at(settings, **options)
         problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
-        geometry, rows = problem.geometry(self.threads, self.job), problem.sites.rows
-        weights = np.broadcast_to(rows.weight(), (rows.n,))
+        geometry, rows, weights = problem.geometry(self.threads, self.job), problem.sites.rows, problem.sites.weights
         if self._sums is None:
             self._sums = geometry.sum_rows(weights.copy(), weights * (rows.y - geometry.base))
         belief = geometry.belief(*(each / noise for each in self._sums), has_variances=False)
         if belief is None:
             raise ArithmeticError("there is no posterior at these settings")
-        misfit = _measure_misfit(rows, weights, belief, noise)
+        misfit = _measure_misfit(rows, weights, belief, noise) - 2.0 * self.constant(settings.likelihood)
         log_density = -0.5 * (float(np.sum(weights)) * (LOG_2PI + np.log(noise)) + misfit)
         return EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
 
@@ -169,9 +176,9 @@ class MixedEvidence(LinearEvidence):
         """Derivatives in the free numbers of the likelihood."""
         if point.fit is not None or not free.size:
             return super().likelihood_gradient(point, free)
-        rows, noise = point.problem.sites.rows, point.settings.likelihood.noise_variance
-        weights = np.broadcast_to(rows.weight(), (rows.n,))
-        misfit = _measure_misfit(rows, weights, point.belief, noise)
+        rows, weights, likelihood = point.problem.sites.rows, point.problem.sites.weights, point.settings.likelihood
+        misfit = _measure_misfit(rows, weights, point.belief, likelihood.noise_variance)
+        misfit -= 2.0 * self.constant(likelihood)
         return np.array([0.5 * (misfit - float(np.sum(weights)) + point.belief.trace)])  # (2)
 
     def problem_at(self, settings):
@@ -187,10 +194,14 @@ class MixedEvidence(LinearEvidence):
         """The sites of the rows, equal ones once."""
         return self.problem.sites.make_sites(likelihood, self.options.power)
 
-    def _fit(self, *arguments):
+    def constant(self, likelihood):
+        """The log evidence of the rows less that of the sites."""
+        return self.problem.sites.constant(likelihood)
+
+    def _fit(self, geometry, likelihood, *arguments):
         """Run the engine; return the fit with the log evidence of the rows, None where arithmetic fails."""
-        fit = super()._fit(*arguments)
-        return fit and self.problem.sites.correct(fit)
+        fit = super()._fit(geometry, likelihood, *arguments)
+        return fit and self.problem.sites.correct(fit, likelihood)
 
     def prior_gradient(self, point, vector):
         """Derivatives in the free numbers of terms: of the expected log prior, as sites are constants."""
@@ -225,7 +236,8 @@ def learn_settings(problem, names, threads, options):
     """
     starts = choose_likelihoods(problem, names)
     vector = FreeTerms(problem, names, starts[0])
-    method = choose_integration(problem.model.integrate, problem.terms, vector.size)
+    levels = [len(term.levels) for term in problem.terms if hasattr(term, "levels")]
+    method = choose_integration(problem.model.integrate, vector.size, bool(levels) and min(levels) <= MAX_AUTO_LEVELS)
     if method in ("grid", "ccd"):
         vector.add_default_priors(problem.terms)
     evidence = MixedEvidence(problem, vector, threads, options)

@@ -156,6 +156,9 @@ class ProcessPosterior(LatentPosterior):
         ValueError, TypeError, OverflowError
             As in `predict`.
         """
+        return self._predict_jointly(X, offset, exposure)
+
+    def _predict_jointly(self, X, offset, exposure):
         dataset = self._open(X, offset, exposure)
         X, offset_values = read_dense(dataset, self.n_features), self._known_offset(dataset)
         base = compute_prior_means(self.model, X)
@@ -191,7 +194,10 @@ class ProcessPosterior(LatentPosterior):
             The draws of f; noise of the likelihood is not in them.
         """
         n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
-        mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
+        return self._drawn(X, n, rng, offset, exposure)
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        mean, covariance = self._predict_jointly(X, offset, exposure)
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ find_root(covariance).T
 
@@ -210,6 +216,9 @@ class ProcessPosterior(LatentPosterior):
             from normal approximations of the logs of positive parameters, the logits of shares, and of others as they
             are.
         """
+        if getattr(self, "_integrated_names", ()):
+            table = self.integration.table(level)
+            return replace(table, title=title_of(self), notes=list_notes(self), below=tabulate_mean(self, level))
         values, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         errors = [by_name.get(name) for name in values]
@@ -221,6 +230,3 @@ class ProcessPosterior(LatentPosterior):
             title_of(self), names, list(values.values()), errors, notes, scales=scales, level=level
         )
         return replace(table, below=tabulate_mean(self, level))
-
-    def _drawn(self, X, n, rng, offset, exposure):
-        return self.sample(X, n, rng, offset=offset, exposure=exposure)

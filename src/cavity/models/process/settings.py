@@ -8,6 +8,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.likelihoods import Gaussian
 from cavity.models.evaluations import FreeSettings
 from cavity.models.hyperparameters import Hyperparameters
+from cavity.models.hyperpriors import evaluate_log_prior
 
 
 def compute_mean_basis(X, degree):
@@ -90,8 +91,22 @@ class FreeHyperparameters(FreeSettings):
         covariance, mean, likelihood = evidence.gradient(point, self.free)
         return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], likelihood[: self.free.size]])
 
+    @property
+    def places(self):
+        """The numbers of the entries of a vector that `describe` has values of: not those of a mean."""
+        return np.delete(np.arange(self.size), np.arange(self.n_covariance, self.n_prior))
+
     def log_prior(self, settings):
-        """The log prior of some settings, and its slopes in those of the covariance, if they are free."""
+        """The log prior of some settings, and its slopes in those of the covariance, if they are free.
+
+        With default priors it is the density of the free numbers, as integrals need it, and otherwise that of the
+        parameters of the covariance.
+        """
+        if self.priors:
+            value, slopes = evaluate_log_prior(self.priors, *self.describe(settings))
+            every = np.zeros(self.size)
+            every[self.places] = slopes
+            return value, every
         value, slopes = settings.covariance.log_prior()
         return value, slopes[: self.n_covariance]
 
@@ -103,8 +118,10 @@ class FreeHyperparameters(FreeSettings):
     def hyperparameters(self, settings):
         """The record of what was found of the covariance and the likelihood, or None; a mean is in the model."""
         names, values, _ = self.describe(settings)
-        note = "standard errors: see the method standard_errors"
-        return Hyperparameters(tuple(names), tuple(values), (None,) * len(names), note) if names else None
+        note, log_prior = "standard errors: see the method standard_errors", 0.0
+        if self.priors:
+            note, log_prior = "those of the integral: see integration", self.log_prior(settings)[0]
+        return Hyperparameters(tuple(names), tuple(values), (None,) * len(names), note, log_prior) if names else None
 
 
 def compute_gaussian_log_density(y, mean, variance):

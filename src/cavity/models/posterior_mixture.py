@@ -1,17 +1,17 @@
-"""A mixture of Gaussian posteriors of all effects, one for each point of an integral over hyperparameters."""
+"""A mixture of Gaussian posteriors, one for each point of an integral over hyperparameters."""
 
 from functools import cached_property
 
 import numpy as np
 
 
-class EffectMixture:
-    """What `Effects` has of moments, predictions and draws, over points with weights.
+class PosteriorMixture:
+    """What `Effects` or `Weights` have of moments, predictions and draws, over points with weights.
 
     Parameters
     ----------
-    points : sequence of Effects, P of them
-        On one pattern.
+    points : sequence of Effects or Weights, P of them
+        Effects are on one pattern.
     weights : ndarray (P,)
         Which sum to one.
     """
@@ -21,8 +21,7 @@ class EffectMixture:
 
     def _mix(self, means, variances):
         """The means and variances of mixtures, from those of the points, (P, m) each."""
-        mean = self.weights @ means
-        return mean, self.weights @ (variances + (means - mean) ** 2)
+        return mix_moments(self.weights, means, variances)
 
     @cached_property
     def _moments(self):
@@ -50,10 +49,14 @@ class EffectMixture:
         within = sum(weight * each.covariance(index) for weight, each in zip(self.weights, self.points, strict=True))
         return within + apart.T @ (self.weights[:, None] * apart)
 
-    def predict(self, rows, offset=None):
-        """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one."""
-        moments = [each.predict(rows, offset) for each in self.points]
-        return self._mix(*(np.stack(part) for part in zip(*moments, strict=True)))
+    def predict_at_points(self, rows, *arguments):
+        """Means and variances (P, N) at the points, of rows (N, n) and what else `predict` of a point takes."""
+        moments = [each.predict(rows, *arguments) for each in self.points]
+        return tuple(np.stack(part) for part in zip(*moments, strict=True))
+
+    def predict(self, rows, *arguments):
+        """Means and variances of rows (N, n), with an offset (N,) if there is one."""
+        return self._mix(*self.predict_at_points(rows, *arguments))
 
     def trace_with(self, rows, columns, entries):
         """The mean of the traces of the covariances times a symmetric matrix."""
@@ -62,9 +65,27 @@ class EffectMixture:
 
     def sample(self, n, rng):
         """Draws (n, all effects): each from a point that is drawn by its weight."""
-        which = rng.choice(len(self.points), size=n, p=self.weights)
         draws = np.empty((n, len(self.mean)))
-        for number in np.unique(which):
-            here = which == number
+        for here, number in draw_points(self.weights, n, rng):
             draws[here] = self.points[number].sample(int(here.sum()), rng)
         return draws
+
+
+def mix_moments(weights, means, variances):
+    """Return the means and variances of mixtures, from those of the points, (P, m) each."""
+    mean = weights @ means
+    return mean, weights @ (variances + (means - mean) ** 2)
+
+
+def mix_covariances(weights, means, covariances):
+    """Return the mean (m,) and the covariance (m, m) of a mixture, from those of the points, (P, m) and (P, m, m)."""
+    mean = weights @ means
+    apart = means - mean
+    return mean, np.tensordot(weights, covariances, 1) + apart.T @ (weights[:, None] * apart)
+
+
+def draw_points(weights, n, rng):
+    """Yield for n draws of a mixture which of them (n,) are from a point, and its number."""
+    which = rng.choice(len(weights), size=n, p=weights)
+    for number in np.unique(which):
+        yield which == number, number

@@ -1,0 +1,116 @@
+"""Posteriors of Gaussian processes that are mixtures over the points of an integral over hyperparameters."""
+
+from dataclasses import replace
+from functools import cached_property
+from types import SimpleNamespace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.models.gp.integral import factorise_point, put_values_in
+from cavity.models.integrated_effects import IntegratedEffects
+from cavity.models.point_moments import PointMoments
+from cavity.models.posterior_mixture import PosteriorMixture, draw_points, mix_covariances, mix_moments
+
+MAX_HELD_NUMBERS = 1 << 25  # of the triangles of the points of an integral, which are else made for each prediction
+
+
+class IntegratedProcess(IntegratedEffects):
+    """Base of the posterior of a Gaussian process that may have an `integration`."""
+
+    def _integrated(self, integration, log_evidence, loo):
+        """This posterior, at the maximum, with an integral over hyperparameters; as it is where there is none."""
+        if integration is None:
+            return self
+        used, D = self._rows.in_use, len(integration.skewness)
+        mean, variance, every_loo = (values.copy() for values in (self.mean, self.variance, self._loo))
+        moments = integration.means, integration.entries[:, 2 * D : 3 * D]
+        mean[used], variance[used] = mix_moments(integration.weights, *moments)
+        every_loo[used] = loo
+        value = self.log_evidence if log_evidence is None else log_evidence
+        fields = {"mean": mean, "variance": variance, "_loo": every_loo, "log_evidence": value}
+        out = replace(self, **fields, integration=integration)
+        return out if used.all() else out._completed()
+
+    @property
+    def _points(self):
+        """The posteriors at the points of the integral, which are held where they are small."""
+        if len(self.integration.weights) * len(self._alpha) ** 2 <= MAX_HELD_NUMBERS:
+            return self._held_points
+        return (self._make_point(number) for number in range(len(self.integration.weights)))
+
+    @cached_property
+    def _held_points(self):
+        return [self._make_point(number) for number in range(len(self.integration.weights))]
+
+    def _make_point(self, number):
+        """The posterior at a point of the integral."""
+        rho, alpha, variance, _ = np.split(
+            self.integration.entries[number], np.arange(1, 4) * self.integration.means.shape[1]
+        )
+        model, f = put_values_in(self.model, self.integration, number), self.integration.means[number]
+        shift = model.prior_mean(self.X) - self.model.prior_mean(self.X)
+        rows = replace(self._rows, offset=self._rows.offset + shift)
+        return replace(
+            self,
+            model=model,
+            mean=rows.scattered(f, rows.offset),
+            variance=rows.scattered(variance, 0.0),
+            integration=None,
+            _rows=rows,
+            _alpha=alpha,
+            _tau=rows.scattered(alpha + rho * f, 0.0),
+            _rho=rows.scattered(rho, 0.0),
+            _solver=factorise_point(model.covariance, self._X_in_use, rho),
+        )
+
+    @property
+    def _effect_posterior(self):
+        """Moments of f at the rows in use, at the points."""
+        n = len(self._alpha)
+        if self.integration is None:
+            return SimpleNamespace(mean=self.mean[self._rows.in_use], variance=self.variance[self._rows.in_use])
+        moments = zip(self.integration.means, self.integration.entries[:, 2 * n : 3 * n], strict=True)
+        points = [SimpleNamespace(mean=mean, variance=variance) for mean, variance in moments]
+        return PosteriorMixture(points, self.integration.weights)
+
+    def _find_index(self, effect):
+        if isinstance(effect, str):
+            raise arrays.error_of("effect", f"must be a row or one of {self._integrated_names}, got {effect!r}")
+        row = arrays.check_integer(effect, "effect", low=0)
+        if row >= self.n_samples or not self._rows.in_use[row]:
+            raise arrays.error_of("effect", f"must be a row that is in use, below {self.n_samples}, got {row}")
+        return int(np.sum(self._rows.in_use[:row]))
+
+    def _latent(self, X, offset, exposure, n_threads=None):
+        if not self._integrated_names:
+            return super()._latent(X, offset, exposure, n_threads)
+        moments = [each._latent(X, offset, exposure, n_threads) for each in self._points]
+        means, variances = (np.stack(part) for part in zip(*moments, strict=True))
+        return PointMoments(self.integration.weights, self._point_likelihoods, means, variances)
+
+    def _predict_jointly(self, X, offset, exposure):
+        if not self._integrated_names:
+            return super()._predict_jointly(X, offset, exposure)
+        moments = [each._predict_jointly(X, offset, exposure) for each in self._points]
+        means, covariances = (np.stack(part) for part in zip(*moments, strict=True))
+        return mix_covariances(self.integration.weights, means, covariances)
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        if not self._integrated_names or not n:
+            return super()._drawn(X, n, rng, offset, exposure)
+        draws = None
+        for here, _, f in self._drawn_by_point(X, n, rng, offset, exposure):
+            draws = np.empty((n, f.shape[1])) if draws is None else draws
+            draws[here] = f
+        return draws
+
+    def _drawn_by_point(self, X, n, rng, offset, exposure):
+        if not self._integrated_names or not n:
+            yield slice(None), self._likelihood, self._drawn(X, n, rng, offset, exposure)
+            return
+        drawn = {number: here for here, number in draw_points(self.integration.weights, n, rng)}
+        for number, posterior in enumerate(self._points):
+            if number in drawn:
+                here = drawn[number]
+                yield here, posterior._likelihood, posterior._drawn(X, int(np.sum(here)), rng, offset, exposure)

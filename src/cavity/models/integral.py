@@ -1,0 +1,295 @@
+"""Posteriors integrated over hyperparameters, and corrections of their evidence and marginals.
+
+The posterior of the free numbers of hyperparameters, EP's evidence times proper priors, is summed over the points of a
+grid or a central composite design (`models.integration_designs`); effects are then a mixture of the posteriors at the
+points. Each family of models says by `make_point_posterior` of its evidence what the posterior at a point is.
+
+The evidences at the points are corrected by R of `ep.corrections`, which is found at the maximum and at two
+points of each axis, and is a quadratic function between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cavity.base.arrays import error_of
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.lazy_scipy import special
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.ep.corrections import (
+    MAX_PAIRED_ROWS,
+    N_DRAWS,
+    SKETCH_SEED,
+    EvidenceCorrection,
+    correct_evidence,
+    correct_marginals,
+    find_tilted_cumulants,
+    sketch_evidence_correction,
+)
+from cavity.likelihoods import Gaussian
+from cavity.models.evaluations import Evaluations
+from cavity.models.hyperpriors import find_log_volume
+from cavity.models.integration import Integration
+from cavity.models.integration_designs import (
+    MAX_DESIGN_NUMBERS,
+    MAX_GRID_NUMBERS,
+    choose_method,
+    integrate,
+)
+from cavity.models.standard_errors import curvature
+
+MAX_AUTO_LEVELS, MAX_AUTO_NUMBERS = 30, 6  # of a group, and of hyperparameters, where "auto" integrates
+AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found on an axis
+MAX_TRUSTED_CORRECTION = 0.5  # nats of R
+MAX_DENSE_NUMBERS = 1 << 25  # of correlations between effects and rows
+
+
+class SiteMoments(NamedTuple):
+    """The sites of a posterior at a point, and where their f are."""
+
+    sites: Any
+    matrix: Any  # (M, n): rows of effects, a matrix or a sparse one
+    mean: np.ndarray  # (M,) of f
+    variance: np.ndarray  # (M,)
+    tau: np.ndarray  # (M,)
+    rho: np.ndarray  # (M,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointPosterior:
+    """The posterior at one point of an integral."""
+
+    settings: Any
+    effects: Any  # `mean`, `variance`, `cross`, `solve_for` and `sample`, as `Effects` of mixed models have them
+    entries: np.ndarray  # (e,): see `Integration`
+    loo: np.ndarray  # (N,) of the rows in use
+    find_moments: Callable[[], SiteMoments]
+    pin_precisions: np.ndarray | None = None
+
+
+class StoppedIntegral(Exception):
+    """The callback stopped the fit."""
+
+
+def choose_integration(setting, n_free, is_small):
+    """Return the method of a setting `integrate` of a model with so many open numbers, or None.
+
+    With "auto" these are integrated if they are few, and where `is_small`: where few levels or rows tell them.
+    """
+    if setting is False:
+        return None
+    if setting == "auto" and not (0 < n_free <= MAX_AUTO_NUMBERS and is_small):
+        return None
+    return choose_method(setting, n_free) if n_free else "mode"
+
+
+def find_integral(evidence, search, job, method, start):
+    """Return the `Integration` about a maximum or None, its log evidence, leave-one-out log densities, and the status.
+
+    Parameters
+    ----------
+    evidence : object
+        Of the problem with open settings, with its `vector`, `for_integral(start)` and `make_point_posterior(point)`.
+    search : SearchResult
+        The maximum.
+    job : Job
+        Gets an event after each point.
+    method : str
+        One of METHOD_NAMES.
+    start : tuple of ndarray
+        Sites to start from.
+    """
+    if job.stopped:
+        return None, None, None, search.status
+    if method != "mode" and search.status != CONVERGED_STATUS:
+        words = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
+        warn(words, NumericalWarning)
+        return None, None, None, search.status
+    try:
+        return *integrate_posterior(evidence, search, job, method, start), search.status
+    except StoppedIntegral:
+        return None, None, None, STOPPED_STATUS
+    except ArithmeticError as error:
+        warn(f"there is no integral over hyperparameters: {error}", NumericalWarning)
+        return None, None, None, search.status
+
+
+def add_integral(fit, evidence, search, job, method, start):
+    """Return a fit at the maximum with its evidence and leave-one-out densities integrated, the `Integration` or None,
+    and the status; see `find_integral`.
+    """
+    if not fit.converged:
+        return fit, None, search.status
+    integration, log_evidence, loo, status = find_integral(evidence, search, job, method, start)
+    if integration is None:
+        return fit, None, status
+    value = fit.log_evidence if log_evidence is None else log_evidence
+    return replace(fit, log_evidence=value, loo=loo), integration, status
+
+
+def integrate_posterior(evidence, search, job, method, start):
+    """Return the `Integration` of a model about the maximum, its log evidence, and leave-one-out log densities."""
+    vector = evidence.vector
+    evidence = evidence.for_integral(start)
+    mode = search.x if vector.size else np.zeros(0)
+    labels = vector.describe(vector.unpack(mode))[0] if vector.size else []
+    chosen = [i for i, name in enumerate(labels) if name in vector.priors] if method != "mode" else []
+    index, hessian = vector.places[chosen], None
+    if chosen:
+        hessian = curvature(Evaluations(evidence, vector), mode, index)
+        if hessian is None or not np.linalg.eigvalsh(hessian)[0] > 0:
+            warn(
+                "there is no integral: the posterior of hyperparameters has no maximum of full curvature",
+                NumericalWarning,
+            )
+            chosen = []
+    evidence = evidence.for_integral(start)
+    scales = {labels[i]: vector.priors[labels[i]][1] for i in chosen}
+    job, counter = job.stage("integral"), count(1)
+
+    def evaluate(free):
+        x = mode.copy()
+        x[index] = free
+        value = _evaluate_point(evidence, x, scales)
+        if job.report(next(counter)):
+            raise StoppedIntegral
+        return value
+
+    if not chosen:
+        index, method = index[:0], "mode"
+        points = integrate(evaluate, np.zeros(0), np.zeros((0, 0)), "grid")
+    else:
+        _check_numbers(method, len(index))
+        points = integrate(evaluate, mode[index], hessian, method, _correct_by_axes)
+    return _summarise_points(points, method, [labels[i] for i in chosen], vector)
+
+
+def _check_numbers(method, n):
+    """Raise ValueError for more hyperparameters than a design has points for."""
+    most = MAX_GRID_NUMBERS + 1 if method == "grid" else MAX_DESIGN_NUMBERS
+    if n > most:
+        way = "'ccd' has up to 8" if method == "grid" else "fix some of them"
+        raise error_of("integrate", f"must be for at most {most} hyperparameters with {method!r}, got {n}: {way}")
+
+
+def _evaluate_point(evidence, x, scales):
+    """Return the log posterior of free numbers and the `PointPosterior`, or None where EP does not converge.
+
+    `scales` are those of the hyperparameters that are integrated, by their names.
+    """
+    vector = evidence.vector
+    try:
+        point = evidence.at(vector.unpack(x))
+        if not point.converged:
+            return None, None
+        value = evidence.make_point_posterior(point)
+    except (ArithmeticError, np.linalg.LinAlgError):
+        return None, None
+    log_prior = vector.log_prior(point.settings)[0]
+    volume = find_log_volume(scales, *vector.describe(point.settings))
+    return point.log_evidence + log_prior + volume, value
+
+
+def find_correction(point):
+    """Return the `EvidenceCorrection` at a point, and what the marginals need: cumulants, correlations, sds of rows."""
+    sites, matrix, mean, variance, tau, rho = point.find_moments()
+    if isinstance(sites.likelihood, Gaussian):
+        return EvidenceCorrection(0.0, 0.0), None
+    cumulants = find_tilted_cumulants(sites, mean, variance, tau, rho)
+    sd = np.sqrt(variance)
+    correction, correlations = sum_over_pairs(cumulants, point.effects, matrix, sd)
+    return correction, (cumulants, correlations, sd, matrix)
+
+
+def sum_over_pairs(cumulants, effects, matrix, sd):
+    """Return the `EvidenceCorrection` of rows of effects, and the correlations of these, None where it is a sketch.
+
+    Parameters
+    ----------
+    cumulants : TiltedCumulants
+        Of the rows.
+    effects : Effects
+        The posterior.
+    matrix : CSR array (N, n)
+        The rows.
+    sd : ndarray (N,)
+        Posterior standard deviations of f.
+    """
+    if len(sd) <= MAX_PAIRED_ROWS or not hasattr(effects, "sample"):
+        correlations = effects.cross(matrix) / sd / sd[:, None]
+        return correct_evidence(cumulants, correlations), correlations
+    steps = effects.sample(N_DRAWS, np.random.default_rng(SKETCH_SEED)) - effects.mean
+    return sketch_evidence_correction(cumulants, (matrix @ steps.T).T / sd), None
+
+
+def _correct_by_axes(z, values):
+    """Return R at all points: found at the centre and at the nearest points of each axis, quadratic between."""
+    centre = find_correction(values[0])[0].value
+    out = np.full(len(z), centre)
+    for axis in range(z.shape[1]):
+        on_axis = np.flatnonzero((z[:, axis] != 0.0) & (np.sum(z != 0.0, axis=1) == 1))
+        sides = [on_axis[side * z[on_axis, axis] > 0.0] for side in (-1.0, 1.0)]
+        chosen = [here[np.argmin(np.abs(np.abs(z[here, axis]) - AXIS_DISTANCE))] for here in sides if len(here)]
+        if chosen:
+            at = z[chosen, axis]
+            changes = np.array([find_correction(values[number])[0].value - centre for number in chosen])
+            powers = np.arange(1, len(at) + 1)  # a line where there is one side only
+            out += z[:, axis, None] ** powers @ np.linalg.solve(at[:, None] ** powers, changes)
+    return out
+
+
+def _summarise_points(points, method, names, vector):
+    """Return the Integration of evaluated points, the posterior at the mode, and log densities of rows left out."""
+    first = points.values[0]
+    correction, parts = find_correction(first)
+    described = [vector.describe(each.settings) for each in points.values] if names else []
+    values = np.array([[dict(zip(label, value, strict=True))[name] for name in names] for label, value, _ in described])
+    pins = None if first.pin_precisions is None else np.stack([each.pin_precisions for each in points.values])
+    skewness, factors = _correct_effects(first, parts)
+    if abs(correction.value) > MAX_TRUSTED_CORRECTION:
+        warn(
+            f"the log evidence of EP may miss {correction.value:.2g} nats, more than a correction by cumulants can be "
+            "trusted for: see check_approximation",
+            NumericalWarning,
+        )
+    result = Integration(
+        method,
+        tuple(names),
+        tuple(vector.priors[name][1] or "" for name in names),
+        values if names else None,
+        points.z if names else None,
+        points.weights,
+        points.log_density,
+        float(points.log_integral - points.plain_log_integral) if names else correction.value,
+        correction.standard_error,
+        np.stack([each.effects.mean for each in points.values]),
+        np.stack([each.entries for each in points.values]),
+        skewness,
+        factors,
+        pins,
+    )
+    loo = -special.logsumexp(np.log(points.weights)[:, None] - np.stack([p.loo for p in points.values]), axis=0)
+    log_evidence = points.plain_log_integral if names else None
+    return result, log_evidence, loo
+
+
+def _correct_effects(point, parts):
+    """Return the skewness of all effects and the factors of their standard deviations."""
+    n = len(point.effects.mean)
+    if parts is None:
+        return np.zeros(n), np.ones(n)
+    cumulants, correlations, sd, matrix = parts
+    skewness, factors = np.empty(n), np.empty(n)
+    step = max(1, MAX_DENSE_NUMBERS // max(n, len(sd)))
+    own = np.sqrt(point.effects.variance)
+    for first in range(0, n, step):
+        some = np.arange(first, min(first + step, n))
+        covariance = point.effects.solve_for(some) @ matrix.T
+        here = covariance / own[some, None] / sd
+        skewness[some], factors[some] = correct_marginals(cumulants, here, correlations)
+    return skewness, factors

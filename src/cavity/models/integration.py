@@ -1,0 +1,189 @@
+"""The points of an integral over hyperparameters, as posteriors and files have them, and their marginals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import records
+from cavity.base.arrays import check_choice
+from cavity.base.lazy_scipy import interpolate
+from cavity.base.public_objects import FloatArray, Frozen
+from cavity.base.records import FINITE_REAL, Array, declare
+from cavity.base.scales import SCALES_BY_NAME
+from cavity.base.summary import Table, interval_names
+from cavity.models.integration_designs import (
+    GRID_STEP,
+    MAX_GRID_NUMBERS,
+    METHOD_NAMES,
+)
+from cavity.models.marginal import TabulatedMarginal, tabulate_cells, tabulate_skew_normal
+
+MIN_LOG_WEIGHT = -700.0  # of points
+N_PARTS = 8  # of the step of a grid, where quantiles are interpolated
+INTEGRATION_ARRAYS = ("weights", "log_density", "means", "entries", "skewness", "sd_factors")  # of files, together
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Integration(Frozen):
+    """Points of the integral over hyperparameters, and what corrects EP's evidence and marginals.
+
+    Parameters
+    ----------
+    method : str
+        "grid" or "ccd"; "mode" where there is the maximum only, with corrections.
+    names : tuple of str
+        Hyperparameters that are integrated, H of them.
+    scales : tuple of str
+        What their free numbers are: "log", "logit", "fisher z".
+    values : ndarray (P, H) or None
+        Their values at the points.
+    coordinates : ndarray (P, H) or None
+        The points in standard deviations of the normal approximation at the maximum, along its axes.
+    weights : ndarray (P,)
+        Posterior probabilities of the points.
+    log_density : ndarray (P,)
+        EP's log evidence plus the log prior of the free numbers, without corrections.
+    evidence_correction : float
+        R: what the third and fourth cumulants of tilted distributions add to the log evidence.
+    correction_error : float
+        Standard error of R, where it is found by draws of a fixed seed.
+    means : ndarray (P, n)
+        Means of all effects or weights at the points; of Gaussian processes of f at the rows in use.
+    entries : ndarray (P, e)
+        What the covariances at the points are made from: entries of precisions of effects (`MixedGLM`), roots of
+        covariances of weights (`GLM`); of Gaussian processes the precisions of sites, the weights of rows in means of
+        f, and variances of f, one after another.
+    skewness : ndarray (n,)
+        That of the effects, or weights, or f, at the maximum.
+    sd_factors : ndarray (n,)
+        By which their standard deviations are corrected.
+    pin_precisions : ndarray (P, q) or None
+        What constraints add to the precisions at the points.
+    """
+
+    method: str = declare(records.one_of(*METHOD_NAMES), name="method?")
+    names: tuple[str, ...] = declare(records.names(), name="names?")
+    scales: tuple[str, ...] = declare(records.names(), name="scales?")
+    values: FloatArray | None = declare(Array("P H"), name="values?")
+    coordinates: FloatArray | None = declare(Array("P H"), name="coordinates?")
+    weights: FloatArray = declare(Array("P", "nonnegative"), name="weights?")
+    log_density: FloatArray = declare(Array("P"), name="log_density?")
+    evidence_correction: float = declare(FINITE_REAL, name="evidence_correction?")
+    correction_error: float = declare(FINITE_REAL, name="correction_error?")
+    means: FloatArray = declare(Array("P n"), name="means?")
+    entries: FloatArray = declare(Array("P e"), name="entries?")
+    skewness: FloatArray = declare(Array("n"), name="skewness?")
+    sd_factors: FloatArray = declare(Array("n", "nonnegative"), name="sd_factors?")
+    pin_precisions: FloatArray | None = declare(Array("P q", "positive"), default=None, name="pin_precisions?")
+
+    def __repr__(self) -> str:
+        return f"Integration: {self.describe()}\n{self.table()!r}" if self.names else f"Integration: {self.describe()}"
+
+    def describe(self) -> str:
+        """Return a sentence on what was done."""
+        correction = f"the evidence is corrected by {self.evidence_correction:.4g} nats"
+        if self.method == "mode":
+            return f"no integral over hyperparameters; {correction}"
+        points = f"{len(self.weights)} points of a {'grid' if self.method == 'grid' else 'central composite design'}"
+        return f"integrated over {', '.join(self.names)} by {points}; {correction}"
+
+    def table(self, level: float = 0.95) -> Table:
+        """Return the posterior of the hyperparameters.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals; as much is left out on either side.
+
+        Returns
+        -------
+        Table
+            Means and standard deviations over the points, and quantiles of `marginal`.
+        """
+        low, high = interval_names(level)
+        p = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
+        marginals = [self.marginal(name) for name in self.names]
+        rows = [[each.mean, each.sd, *each.quantile(p)] for each in marginals]
+        columns = dict(zip(("mean", "sd", low, "50%", high), np.reshape(rows, (-1, 5)).T, strict=True))
+        return Table("Hyperparameters, integrated", self.names, columns, dict.fromkeys(columns, "sd"))
+
+    def marginal(self, name: str) -> TabulatedMarginal:
+        """Return the posterior of a hyperparameter.
+
+        Parameters
+        ----------
+        name : str
+            One of `names`.
+
+        Returns
+        -------
+        TabulatedMarginal
+            Its mean and sd are those over the points. The distribution function is interpolated on a grid of one or
+            two hyperparameters; otherwise it is that of the skew-normal density with the moments of the free number.
+
+        Raises
+        ------
+        ValueError
+            For a hyperparameter that is not integrated.
+        """
+        number = self.names.index(check_choice(name, "name", self.names))
+        values, scale = self.values[:, number], self.scales[number]
+        mean = self.weights @ values
+        moments = float(mean), float(np.sqrt(self.weights @ (values - mean) ** 2))
+        free = SCALES_BY_NAME[scale].free(values)
+        if self.method == "grid" and len(self.names) <= MAX_GRID_NUMBERS:
+            return tabulate_cells(name, scale, moments, *self._refine_grid(free))
+        centre = self.weights @ free
+        spread = np.sqrt(self.weights @ (free - centre) ** 2)
+        skewness = self.weights @ (free - centre) ** 3 / spread**3
+        return tabulate_skew_normal(name, scale, moments, centre, spread, skewness)
+
+    def _refine_grid(self, free):
+        """Free numbers, linear in the coordinates z of the grid, on a grid of an eighth of the step, the weights there
+        and half the width of a cell: with the log density plus |z|^2/2, which changes little, interpolated.
+        """
+        z = self.coordinates
+        origin, *steps = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), free)[0]
+        with np.errstate(divide="ignore"):
+            rest = np.maximum(np.log(self.weights), MIN_LOG_WEIGHT)
+        rest += 0.5 * np.sum(z**2, axis=1)
+        sides = [
+            np.arange(low, high + 0.5 * GRID_STEP / N_PARTS, GRID_STEP / N_PARTS)
+            for low, high in zip(z.min(axis=0), z.max(axis=0), strict=True)
+        ]
+        fine = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, z.shape[1])
+        if z.shape[1] == 1:
+            order = np.argsort(z[:, 0])
+            inside = interpolate.CubicSpline(z[order, 0], rest[order])(fine[:, 0])
+        else:
+            inside = interpolate.CloughTocher2DInterpolator(z, rest)(fine)
+            nearest = set(map(tuple, np.rint(z / GRID_STEP).astype(int).tolist()))
+            is_near = [tuple(point) in nearest for point in np.rint(fine / GRID_STEP).astype(int).tolist()]
+            inside = np.where(is_near, inside, np.nan)  # the points of a grid are no convex set
+        weights = np.exp(np.where(np.isnan(inside), -np.inf, inside) - 0.5 * np.sum(fine**2, axis=1))
+        half = 0.5 * GRID_STEP / N_PARTS * float(np.sum(np.abs(steps)))
+        return origin + fine @ np.array(steps), weights / np.sum(weights), half
+
+
+def put_values(likelihood, integration, number):
+    """Return a likelihood with its parameters at a point of an integral; those not integrated stay as they are."""
+    changes = {}
+    values = integration.values[number] if integration.names else ()
+    for name, value in zip(integration.names, values, strict=True):
+        own, bracket, entry = name.partition("[")
+        if own not in likelihood.parameters:
+            continue
+        if bracket:
+            changes.setdefault(own, np.array(getattr(likelihood, own), dtype=np.float64))[int(entry[:-1])] = value
+        else:
+            changes[own] = float(value)
+    return replace(likelihood, **changes) if changes else likelihood
+
+
+INTEGRATE_SETTING = records.Setting("false or a method", lambda value: value in (False, "auto", *METHOD_NAMES))
+
+
+INTEGRATION_PART = records.Part(Integration, "integration_")  # the field `integration` of posteriors
+INTEGRATION_DESCRIPTION = "The points of an integral over hyperparameters, and corrections."

@@ -16,6 +16,7 @@ they are built with the same tools; .ci/reproducible checks it.
 import gzip
 import os
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -151,6 +152,17 @@ def is_translated(extension):
     )
 
 
+def find_headers(source):
+    """Return the paths of the headers of this project that a C source includes, directly or not."""
+    paths, unread = set(), [source]
+    while unread:
+        names = re.findall(r'#include "(cavity_\w+\.h)"', Path(unread.pop()).read_text())
+        new = {str(KERNEL_FOLDER / "include" / name) for name in names} - paths
+        paths |= new
+        unread += new
+    return sorted(paths)
+
+
 def copy_for_level(extension, baseline):
     """Return the path of the C source of `extension`, a copy of that of `baseline`.
 
@@ -216,7 +228,7 @@ class BuildCore(build_ext):
 
         baseline = {e.name: e for e in self.extensions if not level_of(e)}
         for extension in baseline.values():
-            extension.depends = [path for path in extension.depends if path.endswith(".h")]
+            extension.depends = []  # of the C only, which Cython writes first
         done = cythonize(
             [e for e in baseline.values() if not is_translated(e)],
             nthreads=self.parallel,
@@ -229,6 +241,7 @@ class BuildCore(build_ext):
             baseline[result.name].sources = result.sources
         for extension in baseline.values():
             extension.sources = [str(c_path(path)) if path.endswith(".pyx") else path for path in extension.sources]
+            extension.depends = find_headers(extension.sources[0]) if extension.sources else []
         for extension in self.extensions:
             if level := level_of(extension):
                 twin = baseline[extension.name.replace(f".{level}.", ".")]

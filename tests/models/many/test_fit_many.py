@@ -11,6 +11,7 @@ from cavity import likelihoods
 from cavity.errors import ConvergenceWarning, SettingsWarning
 from cavity.models.many import fits as many_fits
 from cavity.models.many import problem as many_problem
+from cavity.models.many import run as many_run
 from cavity.priors import LogNormal
 
 RNG = np.random.default_rng(7)
@@ -487,3 +488,34 @@ def test_posteriors_come_back_from_files(tmp_path):
     assert repr(again.summary()) == repr(many.summary())
     np.testing.assert_array_equal(again.of(3).covariance, many.of(3).covariance)
     assert again.shared == many.shared
+
+
+@pytest.mark.parametrize("kind", ["glm", "mixed"])
+def test_posteriors_come_back_from_parquet(kind, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    Y, path = COUNTS.copy(), tmp_path / "many.parquet"
+    Y[0, 2] = -1.0
+    if kind == "glm":
+        model, groups = cavity.GLM("poisson", intercept=True, standardize=True), {}
+    else:
+        model, groups = cavity.MixedGLM("donor", "negative-binomial", intercept=True), {"groups": {"donor": DONORS}}
+    with pytest.warns(ConvergenceWarning, match="1 of 21"):
+        many = model.fit_many(X, Y, **groups)
+    many.to_parquet(path)
+    again = cavity.load(path)
+    for (name, value), (_, other) in zip(many.to_arrays()[0].items(), again.to_arrays()[0].items(), strict=True):
+        assert value.tobytes() == other.tobytes(), name
+    assert repr(again) == repr(many)
+    assert repr(again.of(3)) == repr(many.of(3))
+    assert parquet.read_table(path, columns=["names"]).column("names").to_pylist() == many.names.tolist()
+    with pytest.raises(ValueError, match=r"file must end in .parquet or .pq, got 'many.npz'"):
+        many.to_parquet("many.npz")
+    parquet.write_table(parquet.read_table(path).replace_schema_metadata(None), path)
+    with pytest.raises(ValueError, match="is damaged, or holds no posteriors written by cavity"):
+        cavity.load(path)
+
+
+def test_posteriors_that_do_not_fit_into_memory_are_refused_with_their_size(monkeypatch):
+    monkeypatch.setattr(many_run.arrays, "_memory", lambda: 1000)
+    with pytest.raises(MemoryError, match="covariances of all responses"):
+        cavity.GLM("poisson", intercept=True).fit_many(X, COUNTS)

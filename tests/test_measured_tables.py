@@ -15,7 +15,8 @@ CHECKOUT = Path(__file__).parent.parent
 MAX_MINOR_VERSIONS_BEHIND = 2
 NEVER_RELEASED = {(0, 3)}
 STATEMENT = re.compile(r"Measured\s+with\s+cavity\s+(\d+)\.(\d+)\.\d+")
-TABLES_OF_PAGES = {"README.md": 2, "docs/stopping.rst": 1, "docs/experiments.rst": 1, "docs/smooths.rst": 1}  # number of tables in a page
+# number of tables in a page
+TABLES_OF_PAGES = {"README.md": 2, "docs/stopping.rst": 1, "docs/experiments.rst": 1, "docs/smooths.rst": 1}
 INCLUDED = sorted(path.name for path in (CHECKOUT / "docs").glob("*_table.inc"))
 
 

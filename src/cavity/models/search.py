@@ -233,14 +233,22 @@ def check_end(objective, value, slope, job):
 def check_end_at_bounds(status, objective, x, bounds):
     """Return the status of a search that ended there: another one, with a warning, if bounds stop it on a slope.
 
-    The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly.
+    The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly. Priors in
+    other units than the data have their mass beyond the bounds.
     """
     stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
     stopped[list(getattr(objective.vector, "chosen_ends", ()))] = False  # standard errors say so
     value, slopes = objective(x) if status == CONVERGED_STATUS and stopped.any() else (0.0, np.zeros(len(x)))
     if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
         return status
-    reason = "as it does where noise goes to 0 because y is constant, or fitted exactly; give the scale of the noise"
+    vector, is_steep = objective.vector, stopped & ~is_flat(np.abs(slopes), value)
+    names = vector.describe(vector.unpack(x))[0]
+    priors = [names[i] for i in np.flatnonzero(is_steep) if names[i] in getattr(vector, "priors", {})]
+    if priors:
+        reason = f"where the prior of {', '.join(priors)} has its mass beyond; give priors in the units of the data"
+    else:
+        reason = "as it does where noise goes to 0 because y is constant, or fitted exactly"
+        reason += "; give the scale of the noise"
     warn(f"{NO_MAXIMUM}, {reason}", ConvergenceWarning)
     return NO_MAXIMUM
 

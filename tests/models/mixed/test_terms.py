@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import cavity
 from cavity.models.mixed.terms import RandomEffects, make_terms, read_new_terms
 from cavity.terms.levels import NEW_LEVEL
 
@@ -116,3 +117,13 @@ def test_settings_outside_their_domain(arguments, error, words):
 def test_effects_are_equal_by_their_fields():
     assert RandomEffects("g", "x") == RandomEffects(("g",), ["x"])
     assert len({RandomEffects("g"), RandomEffects(["g"]), RandomEffects("g", 1)}) == 2
+
+
+def test_a_prior_in_other_units_is_named():
+    """Where it draws a standard deviation to the end of the range that is searched."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=100)
+    table = {"x": x, "y": np.sin(6.0 * x) + 0.3 * rng.normal(size=100)}
+    model = cavity.MixedGLM("y ~ s(x, k=8)", "gaussian", priors={"s(x)": cavity.priors.PC(1e-6)})
+    with pytest.warns(cavity.ConvergenceWarning, match=r"the prior of sd\(s\(x\)\) has its mass beyond; give"):
+        assert not model.fit(table).converged

@@ -207,18 +207,15 @@ class StreamingGPState(SparsePosterior):
         """
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
         if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
-            singles = self._get_single_rows()
-            new = singles.from_arrays(self._now, X, y)
+            new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._finish_single_row(new)
-            batch = take_plain_batch(singles, self._now, X, y)
-            if batch is not None:
-                self._now, message = batch
-                warn_of_surprise(message)
+            if take_plain_batch(self, X, y):
                 return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
-        columns = {"y": y, "offset": offset, "exposure": exposure}
-        columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
+        columns = dict(
+            y=y, offset=offset, exposure=exposure, noise_variance=noise_variance, sample_weight=sample_weight
+        )
         dataset = self._open_arguments(X, columns).leave_out(missing, some=False)
         fitted = self if self.n_samples or self.classes is not None else None
         with suggest(DROP_WAY_OUT):
@@ -246,12 +243,11 @@ class StreamingGPState(SparsePosterior):
         """Replace the snapshot by one with the row added; test predictions when enough rows have come."""
         self._now = new
         check, information = new.predictive_check, new.information
-        if information.n - check.n < MIN_CHECKED_ROWS:
-            return self
-        exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
-        message, check = check.compare(information) if exact else (None, PredictiveCheck.of(information))
-        self._now = replace(new, predictive_check=check)
-        warn_of_surprise(message)
+        if information.n - check.n >= MIN_CHECKED_ROWS:
+            exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
+            message, check = check.compare(information) if exact else (None, PredictiveCheck.of(information))
+            self._now = replace(new, predictive_check=check)
+            warn_of_surprise(message)
         return self
 
     def copy(self) -> StreamingGPState:

@@ -213,9 +213,8 @@ class StreamingGPState(SparsePosterior):
             if take_plain_batch(self, X, y):
                 return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
-        columns = dict(
-            y=y, offset=offset, exposure=exposure, noise_variance=noise_variance, sample_weight=sample_weight
-        )
+        columns = {"y": y, "offset": offset, "exposure": exposure, "noise_variance": noise_variance}
+        columns["sample_weight"] = sample_weight
         dataset = self._open_arguments(X, columns).leave_out(missing, some=False)
         fitted = self if self.n_samples or self.classes is not None else None
         with suggest(DROP_WAY_OUT):
@@ -229,8 +228,7 @@ class StreamingGPState(SparsePosterior):
 
         None where it is not known: after rows that came one by one, and in files of earlier versions.
         """
-        digest = self._now.digest
-        return digest if digest is not None and digest.n_rows == self.n_samples else None
+        return self._now.digest if self._now.digest and self._now.digest.n_rows == self.n_samples else None
 
     def _get_single_rows(self):
         """Return the SingleRows of the current basis and settings."""

@@ -23,10 +23,9 @@ from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns
 from cavity.models.streaming_gp.plain_batches import take_plain_batch
 from cavity.models.streaming_gp.posterior import SparsePosterior
-from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.record import STATE_RECORD
 from cavity.models.streaming_gp.rows import is_exact, open_rows
-from cavity.models.streaming_gp.single_rows import SingleRows
+from cavity.models.streaming_gp.single_rows import SingleRows, finish_single_row
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
 from cavity.models.streaming_gp.update import forget, merge, relearn_scales, take_rows_in
 
@@ -132,6 +131,7 @@ class StreamingGPState(SparsePosterior):
         X: Data,
         y: ArrayLike,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
@@ -151,6 +151,9 @@ class StreamingGPState(SparsePosterior):
         y : array_like (N,) or str
             Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
             unless it is given.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -205,16 +208,17 @@ class StreamingGPState(SparsePosterior):
         the order of the rows and on the batches: little where rows come in random order, much where the function
         changes with time and time is no column of X.
         """
-        plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
+        plain = learn is progress is False and callback is event is offset is exposure is None
+        plain = plain and noise_variance is sample_weight is None
         if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
-                return self._finish_single_row(new)
+                return finish_single_row(self, new)
             if take_plain_batch(self, X, y):
                 return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
-        columns = {"y": y, "offset": offset, "exposure": exposure, "noise_variance": noise_variance}
-        columns["sample_weight"] = sample_weight
+        columns = {"y": y, "event": event, "offset": offset, "exposure": exposure}
+        columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
         dataset = self._open_arguments(X, columns).leave_out(missing, some=False)
         fitted = self if self.n_samples or self.classes is not None else None
         with suggest(DROP_WAY_OUT):
@@ -236,17 +240,6 @@ class StreamingGPState(SparsePosterior):
         if singles is None or singles.basis is not now.basis or singles.model is not now.model:
             singles = self._singles = SingleRows(now.model, now.basis)
         return singles
-
-    def _finish_single_row(self, new):
-        """Replace the snapshot by one with the row added; test predictions when enough rows have come."""
-        self._now = new
-        check, information = new.predictive_check, new.information
-        if information.n - check.n >= MIN_CHECKED_ROWS:
-            exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
-            message, check = check.compare(information) if exact else (None, PredictiveCheck.of(information))
-            self._now = replace(new, predictive_check=check)
-            warn_of_surprise(message)
-        return self
 
     def copy(self) -> StreamingGPState:
         """A state of its own, for the same rows.

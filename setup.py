@@ -16,6 +16,7 @@ they are built with the same tools; .ci/reproducible checks it.
 import gzip
 import os
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -151,6 +152,17 @@ def is_translated(extension):
     )
 
 
+def find_headers(source):
+    """Return the paths of the headers of this project that a C source includes, directly or not."""
+    paths, unread = set(), [source]
+    while unread:
+        names = re.findall(r'#include "(cavity_\w+\.h)"', Path(unread.pop()).read_text())
+        new = {str(KERNEL_FOLDER / "include" / name) for name in names} - paths
+        paths |= new
+        unread += new
+    return sorted(paths)
+
+
 def copy_for_level(extension, baseline):
     """Return the path of the C source of `extension`, a copy of that of `baseline`.
 
@@ -183,8 +195,9 @@ class BuildCore(build_ext):
             extension.extra_compile_args = (MSVC_FLAGS if msvc else UNIX_FLAGS) + levels[level_of(extension)]
             if extension.name == SHARED_MODULE and not msvc:
                 extension.extra_compile_args.append("-O1")  # halves its time; calls take no longer
-            if extension.name.removeprefix("cavity._core.") in SIMD_KERNELS["v3"] and "v3" in levels:
-                # processors without AVX2 only: half the time to compile, a third more to run
+            if extension.name == "cavity._core.sites" and "v3" in levels:
+                # processors without AVX2 only: half the time to compile, a third more to run; kernels that keep values
+                # in registers, as the others do, take 2 to 60 times as long so
                 extension.extra_compile_args += ["-O1", "-ftree-vectorize"]
             extension.extra_link_args = LINK_FLAGS
             extension.include_dirs.append(numpy.get_include())
@@ -215,7 +228,7 @@ class BuildCore(build_ext):
 
         baseline = {e.name: e for e in self.extensions if not level_of(e)}
         for extension in baseline.values():
-            extension.depends = [path for path in extension.depends if path.endswith(".h")]
+            extension.depends = []  # of the C only, which Cython writes first
         done = cythonize(
             [e for e in baseline.values() if not is_translated(e)],
             nthreads=self.parallel,
@@ -228,6 +241,7 @@ class BuildCore(build_ext):
             baseline[result.name].sources = result.sources
         for extension in baseline.values():
             extension.sources = [str(c_path(path)) if path.endswith(".pyx") else path for path in extension.sources]
+            extension.depends = find_headers(extension.sources[0]) if extension.sources else []
         for extension in self.extensions:
             if level := level_of(extension):
                 twin = baseline[extension.name.replace(f".{level}.", ".")]

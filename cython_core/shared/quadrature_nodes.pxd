@@ -9,6 +9,6 @@ cdef extern from "cavity_nodes.h" nogil:
 
 cdef extern from "cavity_hermite.h" nogil:
     enum: HERMITE_RULES "CV_HERMITE_RULES"
-    const int hermite_counts "cv_hermite_counts"[4]
-    const double hermite_nodes "cv_hermite_nodes"[4][24]
-    const double hermite_logs "cv_hermite_logs"[4][24]
+    const int hermite_counts "cv_hermite_counts"[6]
+    const double hermite_nodes "cv_hermite_nodes"[6][24]
+    const double hermite_logs "cv_hermite_logs"[6][24]

@@ -25,8 +25,10 @@ cdef extern from *:
     """
     #define CV_REACH_NATS 46.0
     #define CV_ROUNDING 4e-15
+    #define CV_MAX_UNRESOLVED_SHARE 1e-4
     """
     const double ROUNDING "CV_ROUNDING"
+    const double MAX_UNRESOLVED_SHARE "CV_MAX_UNRESOLVED_SHARE"    # changed by halves that are a thousand times better
     const double REACH_NATS "CV_REACH_NATS"         # so far that moments of order 2 are within rounding
 
 cdef enum:
@@ -246,11 +248,12 @@ cdef inline double find_panel_noise(const Tile *t, Py_ssize_t i, double x) noexc
 
 
 cdef inline void add_panel_by_halves(
-    int kind, const Tile *t, Py_ssize_t i, double near, double far, double *sums,
+    int kind, const Tile *t, Py_ssize_t i, double near, double far, double *sums, double *unresolved,
 ) noexcept nogil:
     """Add a panel to the sums, halved until its halves agree with it, or it is negligible beside them.
 
-    The half nearer to where sums began goes first: the farther one is the less by itself.
+    The half nearer to where sums began goes first: the farther one is the less by itself. Where halving ends
+    before that, what is left of the total and the second moment is added to `unresolved`.
     """
     cdef double nears[MAX_DEPTH + 2]
     cdef double fars[MAX_DEPTH + 2]
@@ -258,7 +261,7 @@ cdef inline void add_panel_by_halves(
     cdef Sums both, first, second
     cdef double a, b, middle, share = find_panel_noise(t, i, near) + find_panel_noise(t, i, far)
     cdef int depth = 0, j, work = 0
-    cdef bint small
+    cdef bint small, exhausted
     share = share if share > 1e-12 else 1e-12
     nears[0], fars[0] = near, far
     panel_sums(kind, t, i, near, far, wholes[0])
@@ -270,13 +273,18 @@ cdef inline void add_panel_by_halves(
         panel_sums(kind, t, i, middle, b, second)
         for j in range(SUMS):
             both[j] = first[j] + second[j]
-        # what is smaller than the rounding errors of all sums so far need not agree with itself
+        # what is smaller than the rounding errors of all sums so far need not agree with itself, nor what moves the
+        # cavity by less than 1e-16 of an sd
         small = (fabs(both[0] - wholes[depth][0]) <= 1e-16 * sums[0]
                  and fabs(both[2] - wholes[depth][2]) <= 1e-16 * sums[2]
-                 and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4]
-                 and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]))
+                 and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4] + 1e-32 * sums[0] / t.v[i]
+                 and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]) + 1e-24 * sums[0] / t.v[i])
         small = small or agree(kind, t, i, wholes[depth], both, share)
-        if small or depth == MAX_DEPTH or middle == a or middle == b or work > MAX_HALVINGS:
+        exhausted = depth == MAX_DEPTH or middle == a or middle == b or work > MAX_HALVINGS
+        if exhausted and not small:
+            unresolved[0] += fabs(both[0] - wholes[depth][0])
+            unresolved[1] += fabs(both[2] - wholes[depth][2])
+        if small or exhausted:
             for j in range(SUMS):
                 sums[j] += both[j]
             depth -= 1
@@ -290,6 +298,7 @@ cdef inline void add_panel_by_halves(
 
 cdef inline void add_side(
     int kind, const Tile *t, Py_ssize_t i, const Density *p, double centre, double end, double *sums,
+    double *unresolved,
 ) noexcept nogil:
     """Add the integrals between a centre and an end, relative to the anchor: panels twice as wide each."""
     cdef Slopes at
@@ -299,15 +308,16 @@ cdef inline void add_side(
     width = width if width < 2.0 else 2.0
     while d < full:
         next = d + width if d + 1.5 * width < full else full
-        add_panel_by_halves(kind, t, i, centre + side * d, centre + side * next, sums)
+        add_panel_by_halves(kind, t, i, centre + side * d, centre + side * next, sums, unresolved)
         d, width = next, 2.0 * width
 
 
 cdef inline void integrate_adaptively(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """The integrals of lane i; nan where they are not finite."""
+    """The integrals of lane i; nan where they are not finite, or panels are not resolved."""
     cdef Density p
     cdef Sums sums
     cdef double centres[3]
+    cdef double unresolved[2]
     cdef double peak, reach, low, high, swap, lowest, highest, top
     cdef int count = 1, j, k, _pass
     density(t, i, &p)
@@ -340,14 +350,17 @@ cdef inline void integrate_adaptively(int kind, Tile *t, Py_ssize_t i) noexcept 
         return
     for j in range(SUMS):
         sums[j] = 0.0
+    unresolved[0] = unresolved[1] = 0.0
     for _pass in range(2):                                  # from the anchor first, beside which others may be little
         for j in range(count):
             if not lowest <= centres[j] <= highest or (centres[j] == 0.0) == (_pass == 1):
                 continue
             low = lowest if j == 0 or centres[j - 1] < lowest else 0.5 * (centres[j - 1] + centres[j])
             high = highest if j == count - 1 or centres[j + 1] > highest else 0.5 * (centres[j] + centres[j + 1])
-            add_side(kind, t, i, &p, centres[j], low, sums)
-            add_side(kind, t, i, &p, centres[j], high, sums)
-    if not (sums[0] > 0.0 and sums[0] < INFINITY):
-        sums[0] = NAN
+            add_side(kind, t, i, &p, centres[j], low, sums, unresolved)
+            add_side(kind, t, i, &p, centres[j], high, sums, unresolved)
     put_sums(t, i, sums)
+    # sites of wide cavities are made of moments of f
+    if not (sums[0] < INFINITY and unresolved[0] <= MAX_UNRESOLVED_SHARE * sums[0]
+            and unresolved[1] <= MAX_UNRESOLVED_SHARE * sums[2]):
+        t.total[i] = t.l1[i] = t.l2[i] = NAN

@@ -3,7 +3,7 @@
 from cavity._core.adaptive_quadrature cimport integrate_adaptively
 from cavity._core.lanes cimport template
 from cavity._core.quadrature_panels cimport by_panels
-from cavity._core.quadrature_nodes cimport HERMITE_RULES, hermite_counts, hermite_logs, hermite_nodes
+from cavity._core.quadrature_nodes cimport hermite_counts, hermite_logs, hermite_nodes
 from cavity._core.quadrature_steps cimport (
     MAX_NEWTON_STEPS, Lanes, Node, Tile, begin_anchor, choose_narrow_rule, choose_rule, concave_range, end_anchor,
     finish_site, improve_anchor, is_adaptive, shrink_range, student_anchor, student_range, weigh_narrow_node,
@@ -80,21 +80,31 @@ cdef inline template sum_smooth_rule(int kind, Tile *t) noexcept nogil:
 
 
 cdef inline template sum_narrow_rules(int kind, Tile *t) noexcept nogil:
-    """The same, rule by rule."""
+    """The same, each site by its own rule, beyond whose last node there are weights of 0."""
     cdef Py_ssize_t i
-    cdef double used, g, x
+    cdef double g, x
     cdef Node at
-    cdef int j, rule
-    for rule in range(HERMITE_RULES):
-        used = 0.0
-        for i in range(CV_LANES):
-            used += 1.0 if t.rule[i] == rule + 1.0 else 0.0
-        if used == 0.0:
-            continue
-        for j in range(hermite_counts[rule]):
+    cdef int j, most = 0, rule, mixed = 0
+    cdef int rules[CV_LANES]
+    cdef Lanes places, log_weights
+    for i in range(CV_LANES):
+        rule = <int> t.rule[i] - 1
+        rules[i] = rule if rule >= 0 else 0
+        j = hermite_counts[rule] if rule >= 0 else 0
+        most = j if j > most else most
+        mixed += t.rule[i] != t.rule[0]
+    if mixed == 0:
+        for j in range(most):
             for i in range(CV_LANES):
-                weigh_narrow_node(kind, t, i, rule + 1.0, hermite_nodes[rule][j], hermite_logs[rule][j], &g, &x, &at)
+                weigh_narrow_node(kind, t, i, hermite_nodes[rule][j], hermite_logs[rule][j], &g, &x, &at)
                 add_node(t, i, g, x, &at)
+        return
+    for j in range(most):
+        for i in range(CV_LANES):
+            places[i], log_weights[i] = hermite_nodes[rules[i]][j], hermite_logs[rules[i]][j]
+        for i in range(CV_LANES):
+            weigh_narrow_node(kind, t, i, places[i], log_weights[i], &g, &x, &at)
+            add_node(t, i, g, x, &at)
 
 
 cdef inline template put_terms(Lanes *terms, int j, double g, double x, const Node *at) noexcept nogil:
@@ -111,7 +121,7 @@ cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
     for part in range((count + CV_LANES - 1) // CV_LANES):
         if rule >= 0:
             for j in range(CV_LANES):
-                weigh_narrow_node(kind, t, 0, rule + 1.0, hermite_nodes[rule][part * CV_LANES + j],
+                weigh_narrow_node(kind, t, 0, hermite_nodes[rule][part * CV_LANES + j],
                                   hermite_logs[rule][part * CV_LANES + j], &g, &x, &at)
                 put_terms(terms, j, g, x, &at)
         elif not is_adaptive(kind):

@@ -46,7 +46,9 @@ cdef extern from *:
     #define CV_MIN_NEWTON_GAIN 1e-3
     #define CV_FAINT_RATE 0.1
     #define CV_MAX_CURVED_SHARE 0.3
-    static const double CV_HERMITE_BOUNDS[4][4] = {
+    #define CV_MIN_SHARE_ERROR 1e-12
+    static const double CV_HERMITE_BOUNDS[6][4] = {
+        {0.02, 3e-6, 3e-6, 0.0}, {0.1, 5e-4, 5e-4, 0.0},
         {0.15, 0.0019, 0.0025, 0.008}, {0.3, 0.014, 0.018, 0.0285},
         {0.5, 0.057, 0.078, 0.123}, {0.6, 0.17, 0.29, 0.38}};
     """
@@ -54,8 +56,9 @@ cdef extern from *:
     const double ACCURACY_NATS "CV_ACCURACY_NATS"
     const double FAINT_RATE "CV_FAINT_RATE"  # of rates, and of the smaller of p and 1 - p, that may grow a lot
     const double MAX_CURVED_SHARE "CV_MAX_CURVED_SHARE"  # of 1/v, of upward curvature of l that leaves h concave
+    const double MIN_SHARE_ERROR "CV_MIN_SHARE_ERROR"  # of l'' in d2
     # bounds of s/L and of k s/L, which also is at most the third less s/L times the fourth
-    const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[4][4]
+    const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[6][4]
     const double MIN_NEWTON_GAIN "CV_MIN_NEWTON_GAIN"  # twice the nats that a Newton step may still gain at the anchor
 
 cdef enum:
@@ -126,14 +129,16 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
     """Where Newton starts, and a bracket of the mode, for concave log p: m and m + v l'(m), as l' falls."""
     cdef Density p
     cdef Slopes at
-    cdef double m = t.m[i], v = t.v[i], log_y, low, high, start, above, below, steepest
+    cdef double m = t.m[i], v = t.v[i], log_y, low, high, start, above, below, steepest, newton
     cdef bint rises, far
     density(t, i, &p)
     slopes(kind, &p, m, &at)
     rises = at.l1 > 0.0
     if not is_concave(kind):                                # at most 1/(1 - 0.3) times as far, else no anchor is needed
         bound_upward_curvature(kind, &p, &steepest)
-        at.l1 = 1.5 * at.l1 if v * steepest < MAX_CURVED_SHARE else 0.0
+        at.l1 = at.l1 if v * steepest < MAX_CURVED_SHARE else 0.0
+    newton = m + at.l1 / (1.0 / v - at.l2)                  # in narrow cavities that is the mode but for rounding
+    at.l1 = at.l1 if is_concave(kind) else 1.5 * at.l1
     low, high = m if rises else m + v * at.l1, m + v * at.l1 if rises else m
     start = m
     if kind == POISSON:                                     # exp(m) may have overflown; the mode is below that of p
@@ -148,6 +153,7 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
         above = above if (above < m) & (m > below) else m
         low, high = below if far else low, above if far else high
         start = high if far | rises else m
+        start = newton if (newton < start) & (newton > low) else start
     elif kind == TWEEDIE:                                   # p is highest at 0
         below, above = m if m < 0.0 else 0.0, m if m > 0.0 else 0.0
         low, high = low if low > below else below, high if high < above else above
@@ -160,6 +166,8 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
         low = low if rises | (low > below) else below
         high = high if (above > high) | (above < low) else above
         start = high
+    if kind != POISSON and kind != TRUNCATED:
+        start = newton if (newton > low) & (newton < high) else m
     t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
 
 
@@ -239,13 +247,19 @@ cdef inline template choose_narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcep
     """The rule with fewest nodes whose bounds hold; 0 where there is none."""
     cdef Density p
     cdef double local = 1.0 / (1.0 / t.v[i] - t.l2[i]), s = sqrt(local), L, relative, skew, rule = 0.0, steepest, most
+    cdef double share = fabs(t.l2[i]) * local, tilt = fabs(t.slope[i]) * s, cube = tilt * tilt * tilt, moved
     cdef int k
     density(t, i, &p)
     find_unit(kind, &p, t.f0[i], &L)
     relative = s / L
-    skew = fabs(t.l2[i]) * local * relative
+    skew = share * relative
+    moved = tilt * (0.25 * cube + skew)
     for k in range(HERMITE_RULES - 1, -1, -1):
         most = HERMITE_BOUNDS[k][2] - HERMITE_BOUNDS[k][3] * relative
+        if k == 1:                                          # of few nodes: the slope at the anchor matters, too
+            skew, most = skew + cube, most if share * moved * moved <= MIN_SHARE_ERROR else -1.0
+        elif k == 0:
+            most = most if share * moved <= MIN_SHARE_ERROR else -1.0
         rule = k + 1.0 if (relative <= HERMITE_BOUNDS[k][0]) & (skew <= HERMITE_BOUNDS[k][1]) & (skew <= most) else rule
     if not is_concave(kind):
         bound_upward_curvature(kind, &p, &steepest)
@@ -451,14 +465,14 @@ cdef inline template weigh_node(int kind, const Tile *t, Py_ssize_t i, double j,
 
 
 cdef inline template weigh_narrow_node(
-    int kind, const Tile *t, Py_ssize_t i, double rule, double place, double log_weight, double *g, double *x, Node *at,
+    int kind, const Tile *t, Py_ssize_t i, double place, double log_weight, double *g, double *x, Node *at,
 ) noexcept nogil:
-    """A node of a narrow rule; in a lane with another one that is the anchor, of weight 0."""
+    """A node of the narrow rule; in a lane without one that is the anchor, of weight 0."""
     cdef double weight
-    x[0] = t.step[i] * place if t.rule[i] == rule else 0.0
+    x[0] = t.step[i] * place if t.rule[i] > 0.0 else 0.0
     node(kind, t, i, x[0], at)
     weight = cv_exp(at.h + log_weight)
-    g[0] = weight if t.rule[i] == rule else 0.0
+    g[0] = weight if t.rule[i] > 0.0 else 0.0
 
 
 # ------------------------------------------------------------------------------------------------ 6. finish

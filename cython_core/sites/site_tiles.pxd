@@ -8,8 +8,15 @@ from cavity._core.logit_site cimport MAX_LOGIT_VARIANCE, logit_tiles
 from cavity._core.quadrature_sites cimport fill_lane, quadrature_tile
 from cavity._core.quadrature_steps cimport Tile
 from cavity._core.simd cimport CV_LANES
-from cavity._core.site_types cimport LOGIT, PROBIT, Form, Likelihood, Tilted
+from cavity._core.site_types cimport LOGIT, POISSON, PROBIT, Form, Likelihood, Tilted
 from cavity._core.sites cimport form_of, is_integral, tilted
+
+cdef extern from *:
+    """
+    #define CV_MAX_NARROW_VARIANCE 0.1
+    #define CV_CLASSES_PER_UNIT 7.69         /* 8 a factor of 2, of exp(2 m/3) */
+    """
+    const double MAX_NARROW_VARIANCE "CV_MAX_NARROW_VARIANCE", CLASSES_PER_UNIT "CV_CLASSES_PER_UNIT"
 
 cdef enum:
     QUEUE_SITES = 128                        # sites that wait, so that those of about one width can share a tile
@@ -24,26 +31,35 @@ cdef struct Queue:                       # sites of one kind that wait for tiles
     double v[QUEUE_SITES]
 
 
-cdef inline int width_class(double v) noexcept nogil:
-    """The last 5 bits of the exponent and the first 3 of the mantissa."""
+cdef inline int width_class(const Queue *queue, int i) noexcept nogil:
+    """The last 5 bits of the exponent of v and the first 3 of the mantissa.
+
+    Among narrow cavities times exp(2 m/3) where rates are exp(f): nodes depend on the rate times the cube of an sd.
+    """
     cdef uint64_t bits
+    cdef double v = queue.v[i], m = queue.forms[i].scale * queue.m[i] + queue.forms[i].shift
     memcpy(&bits, &v, sizeof(double))
-    return (bits >> 49) & (WIDTH_CLASSES - 1)
+    bits >>= 49
+    if queue.kind == POISSON and v < MAX_NARROW_VARIANCE and -30.0 < m < 30.0:
+        bits += <int> (CLASSES_PER_UNIT * (m + 30.0))
+    return bits & (WIDTH_CLASSES - 1)
 
 
 cdef inline void sort_by_width(const Queue *queue, int *order) noexcept nogil:
     """A tile needs as many nodes as its widest site, so that sites of one class stand together."""
     cdef int ends[WIDTH_CLASSES]
+    cdef int classes[QUEUE_SITES]
     cdef int i, sites, before = 0
     memset(ends, 0, sizeof(ends))
     for i in range(queue.size):
-        ends[width_class(queue.v[i])] += 1
+        classes[i] = width_class(queue, i)
+        ends[classes[i]] += 1
     for i in range(WIDTH_CLASSES):
         sites, ends[i] = ends[i], before
         before += sites
     for i in range(queue.size):
-        order[ends[width_class(queue.v[i])]] = i
-        ends[width_class(queue.v[i])] += 1
+        order[ends[classes[i]]] = i
+        ends[classes[i]] += 1
 
 
 cdef inline void send(Queue *queue, bint natural, double *log_z, double *first, double *second) noexcept nogil:

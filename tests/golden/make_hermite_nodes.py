@@ -12,7 +12,7 @@ from mpmath import mp
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from reference.sites import hermite
 
-COUNTS = (7, 10, 14, 24)
+COUNTS = (3, 5, 7, 10, 14, 24)
 HEADER = Path(__file__).resolve().parents[2] / "cython_core" / "include" / "cavity_hermite.h"
 WIDTH = max(COUNTS)
 

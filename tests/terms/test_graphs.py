@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import gammaln
 from support.tolerances import AT_REST, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES
 from terms.test_smooth import dense_precision, subspace_log_determinant
 
@@ -154,6 +155,39 @@ def test_golden_values_of_scotland_with_independent_effects():
     own = posterior.effects("county").columns
     mean = next(np.asarray(column) for name, column in own.items() if name.endswith("mean") or name == "mean")
     np.testing.assert_allclose(mean[[0, 48, 55]], [0.20465906, -0.21615471, -0.13177212], atol=ROOT_EPS)
+
+
+def test_the_evidence_of_scotland_by_importance_sampling():
+    """Draws from a wide Student t about the mode of the joint density of all 58 effects, found by Newton's method."""
+    posterior, frame = fit_scotland("leroux(county, W)", {"leroux": {"sd": np.sqrt(0.4), "lam": 0.7}})
+    _, neighbours = read_scotland()
+    S = np.zeros((56, 56))
+    for i, others in neighbours.items():
+        S[i - 1, np.array(others) - 1] = -1.0
+    S -= np.diag(S.sum(axis=1))
+    P = np.zeros((58, 58))
+    P[:2, :2], P[2:, 2:] = np.eye(2) / 25.0, (0.7 * S + 0.3 * np.eye(56)) / 0.4
+    X = np.column_stack([np.ones(56), frame.x, np.eye(56)])
+    y, offset, a = frame.y.to_numpy(), np.log(frame.expected.to_numpy()), np.zeros(58)
+    for _ in range(50):
+        rate = np.exp(X @ a + offset)
+        H = P + X.T * rate @ X
+        a += np.linalg.solve(H, X.T @ (y - rate) - P @ a)
+    freedom, n = 100.0, 40_000
+    rng, root = np.random.default_rng(0), np.linalg.cholesky(np.linalg.inv(H))
+    stretch = np.sqrt(freedom / rng.chisquare(freedom, n))[:, None]
+    draws = rng.standard_normal((n, 58)) * stretch @ root.T
+    f = (a + draws) @ X.T + offset
+    log_p = np.sum(y * f - np.exp(f) - gammaln(y + 1), axis=1)
+    log_p += 0.5 * (np.linalg.slogdet(P / (2 * np.pi))[1] - np.einsum("ij,jk,ik->i", a + draws, P, a + draws))
+    squares = np.einsum("ij,jk,ik->i", draws, H, draws)
+    log_q = gammaln(0.5 * (freedom + 58)) - gammaln(0.5 * freedom) - 29.0 * np.log(np.pi * freedom)
+    log_q += 0.5 * np.linalg.slogdet(H)[1] - 0.5 * (freedom + 58) * np.log1p(squares / freedom)
+    weights = np.exp(log_p - log_q - np.max(log_p - log_q))
+    error = np.std(weights) / np.mean(weights) / np.sqrt(n)
+    assert error < 0.005
+    truth = np.log(np.mean(weights)) + np.max(log_p - log_q)
+    assert posterior.log_evidence == pytest.approx(truth, abs=4 * error + EXPANSION)  # EP is off by 8e-4 there
 
 
 def test_golden_values_of_bym2():

@@ -117,6 +117,57 @@ def test_autoregressions_have_their_covariance():
     np.testing.assert_allclose(np.linalg.inv(P), sd**2 * rho**lags, atol=SOLVES)
 
 
+DISASTERS = """1851*4 1852*5 1853*4 1854 1856*4 1857*3 1858*4 1860*6 1861*3 1862*3 1863*4 1865*2 1866*6 1867*3 1868*3
+1869*5 1870*4 1871*5 1872*3 1873 1874*4 1875*4 1876 1877*5 1878*5 1879*3 1880*4 1881*2 1882*5 1883*2 1884*2 1885*3
+1886*4 1887*2 1888 1889*3 1890*2 1891*2 1892 1893 1894 1895 1896*3 1899 1901 1902 1905*3 1906 1908*3 1909*2 1910*2 1912
+1913 1914 1916 1918 1922*2 1923 1927 1928 1930*2 1931*3 1932*3 1933 1934 1935*2 1936 1937 1938 1939 1940*2 1941*3 1942*3
+1946 1947*4 1951 1957 1960 1962"""  # explosions in British coal mines by year, boot::coal
+
+
+@pytest.mark.parametrize(
+    ("order", "sd", "log_evidence", "fixed", "f", "f_sd"),
+    [
+        (
+            *(2, 0.5, -179.9655534179, [0.32712837, -1.83278226]),
+            [1.12225264, 1.21129574, 0.01629681, -0.94045087],
+            [0.23451612, 0.12421989, 0.18192595, 0.46616299],
+        ),
+        (2, 0.7, -179.7642374608, [0.31197702, -1.86053209], None, None),
+        (
+            *(1, 0.5, -177.6886705961, None),
+            [1.16514762, 1.22414619, 0.05905941, -0.61982946],
+            [0.24760786, 0.18141590, 0.24167471, 0.38669045],
+        ),
+    ],
+)
+def test_golden_values_of_coal_disasters(order, sd, log_evidence, fixed, f, f_sd):
+    """EP by other code; the scale of walks there is the geometric mean of the variances of their nodes."""
+    counts = np.zeros(112)
+    for year, number in (entry.split("*") if "*" in entry else (entry, 1) for entry in DISASTERS.split()):
+        counts[int(year) - 1851] = float(number)
+    assert counts.sum() == 191
+    year, term = np.arange(1851, 1963), f"rw{order}(year)"
+    scale = (
+        RandomWalk("year", order).build({"year": year}).prior.scales[0] / {1: 16.928829038, 2: 2406.587254736}[order]
+    )
+    model = cavity.MixedGLM(
+        f"y ~ {term}",
+        "poisson",
+        prior_mean=0.0,
+        prior_variance=[100.0, 100.0 * 1.11**2][:order],  # the slope is in units of the range of 111 years
+        centre=[0.0] * order,
+        effect_covariances={term: sd**2 * scale},
+    )
+    posterior = model.fit({"y": counts, "year": year}, tol=1e-11)
+    assert posterior.log_evidence == pytest.approx(log_evidence, abs=AT_REST)
+    if fixed is not None:
+        np.testing.assert_allclose(posterior.mean / [1.0, 1.11], fixed, atol=ROOT_EPS)
+    if f is not None:
+        mean, variance = posterior.predict({"year": year[[0, 20, 55, 111]]})
+        np.testing.assert_allclose(mean, f, atol=ROOT_EPS)
+        np.testing.assert_allclose(np.sqrt(variance), f_sd, atol=ROOT_EPS)
+
+
 def chain_counts():
     i = np.arange(200)
     return i, np.floor(2 * np.exp(np.sin(i / 15) + 0.5 * np.cos(i / 4)))

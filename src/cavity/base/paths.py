@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 # of the tables that are read
+PARQUET_SUFFIXES = ".parquet", ".pq"
 TABLE_SUFFIXES = ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".npy", ".parquet", ".pq", ".tsv", ".txt", ".zarr"
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS, STUCK_STATUS, iterate
+from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS, STOPPED_STATUS, STUCK_STATUS, iterate
 from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, Damping
 from cavity.ep.double_loop import SITES_LOST_DIGITS, STEPS_PER_SWEEP, DoubleLoop
 from cavity.ep.evidence import assess
@@ -33,15 +33,17 @@ RESIDUAL_PER_TOLERANCE = 30.0  # ... or this times tol if that is more, for roug
 class Engine:
     """One EP fit: sites, belief and the schedules that move them.
 
-    `tau` and `rho` are arrays or `ScratchVector`s.
+    `tau` and `rho` are arrays or `ScratchVector`s. A fit starts from sites, or from the belief of other rows without
+    any.
     """
 
     def __init__(self, geometry, sites, options, start=None):
         self.geometry, self.sites, self.options = geometry, sites, options
-        self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
+        has_sites = isinstance(start, tuple)
+        self.belief = geometry.belief(*geometry.gather(*start)) if has_sites else start
         self.warm = self.belief is not None
         if self.warm:
-            self.tau, self.rho = map(self._copy_vector, start)
+            self.tau, self.rho = map(self._copy_vector, start) if has_sites else (geometry.vector(), geometry.vector())
         else:
             self.tau, self.rho, self.belief = self._find_start()
         patience = PARALLEL_PATIENCE if options.schedule == "parallel" else SEQUENTIAL_PATIENCE
@@ -88,6 +90,14 @@ class Engine:
         self.improper, self.sweeps = state["improper"].tolist(), state["sweeps"]
         self.belief, self.good = state["belief"], state["good"]
 
+    def run_pass(self):
+        """Do one sweep; return the Fit, whose evidence is nan, as the worth of the sites takes another pass."""
+        before, skipped = self.belief, self._sequential() if self.options.schedule == "sequential" else self._parallel()
+        self._bring_sites()
+        trace = {"change": np.array([self.belief.change_from(before)]), "improper": np.array([skipped])}
+        outcome = {"status": MAX_ITER_STATUS, "n_iter": 1, "trace": trace, "log_evidence": np.nan, "residual": np.nan}
+        return FitResult(belief=self.belief, tau=self.tau, rho=self.rho, **outcome)
+
     def run(self):
         """Iterate to a fixed point; return the Fit."""
         status, changes = self._sweep_until_converged()
@@ -100,6 +110,7 @@ class Engine:
         if status != CONVERGED_STATUS or self.belief is None:
             self._make_proper()
         assessment = self._evaluate()
+        self._bring_sites()
         most = max(MAX_CONVERGED_RESIDUAL, RESIDUAL_PER_TOLERANCE * self.options.tol)
         if status == CONVERGED_STATUS and not assessment["residual"] <= most:
             status = SITES_LOST_DIGITS
@@ -198,6 +209,9 @@ class Engine:
         return skipped
 
     # ------------------------------------------------------------------------------------------ the end
+
+    def _bring_sites(self):
+        """Bring the sites here, where they are elsewhere."""
 
     def _make_proper(self):
         """Shrink sites that an unfinished fit left with an improper posterior or cavity until all are proper."""

@@ -175,8 +175,6 @@ class RemoteEngine(Engine):
             self.tau = self.geometry.put(*self.geometry.fetch(self.tau))
         return super()._renew_all(up, down)
 
-    def _evaluate(self):
-        assessment = super()._evaluate()
+    def _bring_sites(self):
         if self.rho is None:
             self.tau, self.rho = self.geometry.fetch(self.tau)
-        return assessment

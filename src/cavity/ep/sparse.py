@@ -74,8 +74,9 @@ class Pattern:
 
     def product(self, entries, b):
         """The product of the symmetric matrix of these entries (E,) with b (n,)."""
-        lower = sparse.csc_array((entries, self.rows, self.indptr), (self.n, self.n))
-        return lower @ b + lower.T @ b - entries[self.diagonal] * b
+        lower = np.bincount(self.rows, entries * b[self.columns], self.n)
+        upper = np.bincount(self.columns, entries * b[self.rows], self.n)
+        return lower + upper - entries[self.diagonal] * b
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,6 +148,9 @@ class Kriging:
 def _invert_root(matrix):
     """Return L^-1 for the Cholesky factor L of a matrix, and its log determinant; ArithmeticError if it has none."""
     unit = 1.0 / np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
+    if matrix.shape == (1, 1) and 0.0 < matrix[0, 0] < np.inf:  # calls of LAPACK would take longer
+        root = np.sqrt(matrix * unit * unit)
+        return unit / root, float(2.0 * np.log(root[0, 0] / unit[0]))
     try:
         root = np.linalg.cholesky(0.5 * (matrix + matrix.T) * unit * unit[:, None])
     except np.linalg.LinAlgError:

@@ -18,7 +18,8 @@ from cavity.likelihoods.parameters import check_closed
 
 SMALLEST_SHAPE = 1e-300  # below which log Gamma(a) is -log a and a log a is 0 to the last digit
 START_SHARE = 0.25  # of the precision by moments, from which a search goes upward: EP converges from there
-STEPS_PER_CHECK = 32  # of a sum, between tests whether the rest counts
+STEPS_AT_ONCE = 256  # of sums of probabilities, after which they may end
+MAX_TERMS_AT_ONCE = 1 << 18  # of all sums together
 MIN_START, MAX_START = 0.1, 1e4  # precisions that searches start from
 
 
@@ -224,11 +225,13 @@ class BetaBinomial(_BetaShares, _Trials, _Compiled):
         _, _, a, b, _, _ = self._shapes(sign * f)
         a, log_first = np.maximum(a, SMALLEST_SHAPE), self.log_p(np.stack([j, n], axis=-1), sign * f)
         term, total = np.ones(y.shape), np.ones(y.shape)
-        for step in range(int(np.max(j, initial=0.0))):
-            term = term * (j / (a + j - 1.0) * ((b + n - j) / (n - j + 1.0)))  # P(j - 1)/P(j)
-            total, j = total + term, np.maximum(j - 1.0, 0.0)
-            if step % STEPS_PER_CHECK == 0 and np.all((term * j <= 1e-17 * total) & ((a >= 1.0) | (j == 0))):
-                break
+        steps = np.arange(int(np.clip(MAX_TERMS_AT_ONCE // max(y.size, 1), 1, STEPS_AT_ONCE)))
+        while np.any((j > 0) & ((term * j > 1e-17 * total) | (a < 1.0))):
+            below = np.maximum(j[..., None] - steps, 0.0)
+            down = below / np.where(below > 0, a[..., None] + below - 1.0, 1.0)
+            up = ((b + n)[..., None] - below) / ((n + 1.0)[..., None] - below)
+            terms = term[..., None] * np.cumprod(down * up, axis=-1)  # of P(j - 1)/P(j)
+            total, term, j = total + np.sum(terms, axis=-1), terms[..., -1], np.maximum(j - len(steps), 0.0)
         part = np.minimum(np.exp(log_first + np.log(total)), 1.0)
         return np.where(y < 0, 0.0, np.where(y >= n, 1.0, np.where(low, part, 1.0 - part)))
 

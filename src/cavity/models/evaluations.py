@@ -120,6 +120,7 @@ class Evaluations:
         self._points = [] if state is None else state["points"]
         self._memory = {} if state is None else state["memory"]
         self._last = None  # the last evaluation, not yet saved: its gradient may follow
+        self.sites_at_maximum = None  # from where fits for the curvature there start
 
     def at(self, x, **options):
         """Return the point of a vector, or its `SavedEvaluation`; `options` replace those of EP."""
@@ -129,6 +130,7 @@ class Evaluations:
             point = replace(self._points[self._next], settings=settings)
             self._next += 1
             if self._next == len(self._points):
+                self.sites_at_maximum = self._memory.pop("sites_at_maximum")
                 for name, value in self._memory.items():
                     setattr(self.evidence, name, value)
             if np.isnan(point.log_evidence):
@@ -160,4 +162,5 @@ class Evaluations:
             self._points = [*self._points, self._last]
             self._next, self._last = len(self._points), None
             memory = {name: getattr(self.evidence, name, None) for name in ("start", "share_left")}
+            memory["sites_at_maximum"] = self.sites_at_maximum
             self._job.store(lambda: {"points": self._points, "memory": memory})

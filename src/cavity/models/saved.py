@@ -8,7 +8,11 @@ from os import PathLike
 from typing import Any
 
 from cavity.base import persistence, records, serialization
+from cavity.base.paths import PARQUET_SUFFIXES, decode_path
 from cavity.base.results import POSTERIOR_CLASSES
+from cavity.models.many import parquet
+
+MANY_KIND = "many"  # of posteriors that may be Parquet files
 
 MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no dataclass, the posterior itself
     "clutter": "models.clutter.model.Clutter",
@@ -33,7 +37,7 @@ REFUSED_KINDS = {  # kinds that are not read, and what to do about them
 
 
 def load(path: str | PathLike[str]) -> Any:
-    """Read a posterior that `save` wrote.
+    """Read a posterior that `save`, or `ManyPosterior.to_parquet`, wrote.
 
     Parameters
     ----------
@@ -53,6 +57,9 @@ def load(path: str | PathLike[str]) -> Any:
         If it is no regular file but a device or a pipe, not one of ours, damaged, from a newer format, or of a kind
         that is read no more; the message names it, and the part of it, or the last version that reads it.
     """
+    if decode_path(path).lower().endswith(PARQUET_SUFFIXES):
+        import_module(f"cavity.{MODEL_MAKERS[MANY_KIND].rpartition('.')[0]}")
+        return parquet.read(POSTERIOR_CLASSES[MANY_KIND], path)
     return rebuild_from_file(path, *persistence.read(path, SAVED_KINDS, REFUSED_KINDS))
 
 

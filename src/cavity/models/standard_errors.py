@@ -6,13 +6,14 @@ from cavity.base.loop import STOPPED_STATUS
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
+SHORT_CURVATURE_STEP = 1e-3  # of a free number, where the gradient at the maximum is known
 CURVATURE_TOL = 1e-5  # of fits: a larger one changes the seventh digit
 MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: less curvature may be no maximum
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
 
-def find_covariance(evaluations, x, bounds, names, is_flat=lambda i: False, job=SILENT_JOB):
+def find_covariance(evaluations, x, bounds, names, is_flat=lambda i: False, job=SILENT_JOB, slopes=None):
     """Return the covariance of free numbers at a maximum of the log evidence, from its curvature.
 
     Parameters
@@ -30,6 +31,8 @@ def find_covariance(evaluations, x, bounds, names, is_flat=lambda i: False, job=
         little curvature; flat ones have no standard error.
     job : Job, optional
         Gets an event after every free number.
+    slopes : ndarray (n,), optional
+        The gradient of minus the log evidence and log prior at x, of many rows: see `curvature`.
 
     Returns
     -------
@@ -43,7 +46,7 @@ def find_covariance(evaluations, x, bounds, names, is_flat=lambda i: False, job=
     n, doubtful = len(x), (x <= bounds[:, 0]) | (x >= bounds[:, 1])
     covariance, free = np.zeros((n, n)), np.flatnonzero(~doubtful)
     none = covariance, np.zeros(n, dtype=bool)
-    matrix = curvature(evaluations, x, free, job)
+    matrix = curvature(evaluations, x, free, job, slopes)
     if job.stopped:
         return *none, f"no standard errors: {STOPPED_STATUS}"
     if matrix is not None:
@@ -69,10 +72,12 @@ def find_standard_errors(covariance, has_error, jacobian):
     return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)]
 
 
-def curvature(evaluations, x, free, job=SILENT_JOB):
+def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
-    By differences of the gradient; None, too, where the callback stops.
+    By differences of the gradient; None, too, where the callback stops. With minus the gradient at x, `slopes`, the
+    differences are one-sided and SHORT_CURVATURE_STEP long, for half the time: among many rows that is less than a
+    standard error, and changes of the curvature over it are of no account.
     """
 
     def gradient(i, step):
@@ -86,16 +91,18 @@ def curvature(evaluations, x, free, job=SILENT_JOB):
         return slopes
 
     rows, evidence = np.empty((len(free), len(free))), evaluations.evidence
-    sites = evidence.start
+    step = CURVATURE_STEP if slopes is None else SHORT_CURVATURE_STEP
+    evaluations.sites_at_maximum = evidence.start  # of which the checkpoint knows
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
-            ahead = gradient(i, CURVATURE_STEP)
-            evidence.start = _mirror_sites(sites, evidence.start)
-            behind = gradient(i, -CURVATURE_STEP)
-            evidence.start = sites
+            ahead, behind = gradient(i, step), None if slopes is None else -slopes[free]
+            if behind is None:
+                evidence.start = _mirror_sites(evaluations.sites_at_maximum, evidence.start)
+                behind = gradient(i, -step)
+            evidence.start = evaluations.sites_at_maximum
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
-        row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
+        row[:] = (behind - ahead) / (step if slopes is not None else 2.0 * step)
         if job.report(number, left=len(free) - number):
             return None
     return 0.5 * (rows + rows.T)

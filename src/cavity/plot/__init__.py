@@ -12,6 +12,7 @@ from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.parameter_trend import ParameterTrendDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
+from cavity.plot.regions import RegionDisplay
 from cavity.plot.terms import SurfaceDisplay, TermDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
 from cavity.plot.volcano import VolcanoDisplay
@@ -32,6 +33,7 @@ __all__ = [
     "PredictionDisplay",
     "PrequentialDisplay",
     "QuantileDisplay",
+    "RegionDisplay",
     "ResidualDisplay",
     "ResponsibilityDisplay",
     "RootogramDisplay",

@@ -156,6 +156,27 @@ class LinearEvidence:
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
+    def pass_at(self, settings):
+        """Return the `EvidencePoint` of some settings after one pass from the first sites, which are its own then.
+
+        Its log evidence is nan; None where arithmetic fails or cavities are improper.
+        """
+        problem, likelihood = self.problem_at(settings), settings.likelihood
+        geometry = problem.geometry(self.threads, self.job)
+        try:
+            fit = make_engine(geometry, self.sites(likelihood), self.options, self.start).run_pass()
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        if fit.trace["improper"].any() or fit.tau is None or not np.isfinite(fit.trace["change"]).all():
+            return None
+        self.start = fit.tau, fit.rho
+        return EvidencePoint(settings, fit.log_evidence, fit.belief, geometry, fit, problem)
+
+    def posterior_of_sites(self, settings):
+        """Return the belief of the first sites under the prior of some settings, None if it is not proper."""
+        geometry = self.problem_at(settings).geometry(self.threads)
+        return geometry.belief(*geometry.gather(*self.start))
+
     def _fit(self, geometry, likelihood, options, name):
         """Run the engine with a checkpoint of that name; None where arithmetic fails."""
         options = replace(options, job=self.job.substage(name).without_listeners())

@@ -14,6 +14,7 @@ from cavity.likelihoods.starts import estimate_spread
 from cavity.models import search
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
+from cavity.models.linear.moving_search import move_with_passes
 from cavity.models.search import (
     FAR_LOG_STEP,
     LEAST_NEWTON_STEP,
@@ -159,7 +160,10 @@ def maximise_evidence(evidence, starts, job, sample=None):
     bounds = vector.bounds(*map(vector.free.pack, starts))
     start, root = (None, None) if sample is None else _search_sample(sample, objective, starts, bounds)
     if start is not None:
-        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=True)
+        moved = _move_from_sample(sample, evidence, start, root, bounds)
+        if moved is not None:
+            start, objective.slope, root = moved
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=moved is None)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
     evidence.stops_early = root is not None
@@ -167,9 +171,10 @@ def maximise_evidence(evidence, starts, job, sample=None):
     value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root, least=least)
     if status == CONVERGED_STATUS:
         stage = job.stage("standard errors")
-        covariance, known, note = _find_covariance(objective, x, bounds, value, stage)
+        slopes = None if root is None else objective.slopes_at(x)
+        covariance, known, note = _find_covariance(objective, x, bounds, value, stage, slopes)
         if root is not None:  # what Newton's steps with the curvature of some rows have left
-            x = np.clip(x - covariance @ objective.slopes_at(x), *bounds.T)
+            x = np.clip(x - covariance @ slopes, *bounds.T)
     else:
         covariance, known, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     x = start if x is None else x
@@ -217,6 +222,15 @@ def _search_sample(sample, objective, starts, bounds):
     # the curvature of the log evidence in numbers of the likelihood grows with the number of rows, that in others not
     narrower = np.where(np.arange(vector.size) < vector.n_prior, 1.0, (n / objective.n_rows) ** 0.5)
     return x, root * narrower[:, None]
+
+
+def _move_from_sample(sample, evidence, x, root, bounds):
+    """Return what `move_with_passes` does from the posterior of some rows, None if that is not proper."""
+    evidence.start = sample.posterior_of_sites(sample.vector.unpack(x))
+    moved = None if evidence.start is None else move_with_passes(evidence, x, root, bounds)
+    if moved is None:
+        evidence.start = None
+    return moved
 
 
 # ------------------------------------------------------------------------------------------ starts
@@ -294,13 +308,13 @@ def _know_nothing(n):
     return np.zeros((n, n)), np.zeros(n, dtype=bool)
 
 
-def _find_covariance(objective, x, bounds, value, job):
+def _find_covariance(objective, x, bounds, value, job, slopes=None):
     """Return the covariance of free numbers, which have standard errors, and why others have none."""
     vector, evaluations = objective.vector, objective.evaluations
     if len(x) > MAX_STANDARD_ERRORS:
         return *_know_nothing(len(x)), f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
     is_flat, names = partial(_is_flat, evaluations, x, bounds, value), vector.describe(vector.unpack(x))[0]
-    return find_covariance(evaluations, x, bounds, names, is_flat, job)
+    return find_covariance(evaluations, x, bounds, names, is_flat, job, slopes)
 
 
 def _is_flat(evaluations, x, bounds, value, i):

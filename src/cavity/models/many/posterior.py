@@ -10,6 +10,7 @@ References
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import join_names, name_coefficients
 from cavity.base.lazy_scipy import special
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.paths import PARQUET_SUFFIXES, decode_path
 from cavity.base.public_objects import ArrayLike, BoolArray, Data, FloatArray, IntArray
 from cavity.base.records import Array, Nullable, declare, one_of
 from cavity.base.results import Posterior, declare_common, format_table, list_name_rows, shorten_repr
@@ -28,6 +30,7 @@ from cavity.models.contrasts import list_combinations, name_combination, parse_c
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
+from cavity.models.many import parquet
 
 # by `model_kind`: functions (posteriors, number) and (posteriors, X, groups, levels, offset, exposure) of the families
 LONE_POSTERIOR_MAKERS: dict[str, Any] = {}
@@ -321,6 +324,30 @@ class ManyPosterior(Posterior):
         mean = np.matmul(rows, self.mean[:, :, None])[:, :, 0] + (0.0 if known is None else known)
         variance = [np.sum(self._covariance * _pair_weights(row), axis=1) for row in rows]
         return mean, np.array(variance).T + more
+
+    def to_parquet(self, file: str | PathLike[str]) -> None:
+        """Write all posteriors as a Parquet file, a row for each response, which `cavity.load` reads as well.
+
+        Columns are the fields of this class, lists of numbers for means and triangles of covariances; the rest is in
+        the metadata of the file. Other programs read some of the columns without the others.
+
+        Parameters
+        ----------
+        file : str or path-like
+            Its path, with the suffix ``.parquet`` or ``.pq``, by which `load` knows it. It appears whole or not at all.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For another suffix, and for what is no path.
+        OSError
+            If it is a folder or cannot be written.
+        ImportError
+            If the arrow extra is not installed, with the command that installs it.
+        """
+        if not decode_path(file, "file").lower().endswith(PARQUET_SUFFIXES):
+            raise arrays.error_of("file", f"must end in {' or '.join(PARQUET_SUFFIXES)}, got {str(file)!r}")
+        parquet.write(self, file)
 
     def summary(self) -> Table:
         """Return a table of the responses: what was learnt, the log evidence, sweeps and how each fit ended.

@@ -20,7 +20,7 @@ from cavity.models.search import SearchResult
 from cavity.priors import UniformCorrelation
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
-MIN_SHARE_OF_SQUARES = 1e-3  # of those of y that residuals have: three digits are lost
+MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -187,12 +187,13 @@ class MixedEvidence(LinearEvidence):
     def _measure_misfit(self, problem, geometry, belief, noise):
         """Return the weighted sum of squares of y less the posterior means of f, over the noise variance.
 
-        From the sums over rows, unless what is left of the squares of y has too few digits.
+        From the sums over rows, unless these cancel to too few digits.
         """
-        H, g = self._sums
-        squares = self._squares - 2.0 * float(g @ belief.step)
-        squares += float(belief.step @ geometry.pattern.product(H, belief.step))
-        if not squares > MIN_SHARE_OF_SQUARES * self._squares:
+        (H, g), step, size = self._sums, belief.step, np.abs(belief.step)
+        squares = self._squares - 2.0 * float(g @ step) + float(step @ geometry.pattern.product(H, step))
+        largest = self._squares + 2.0 * float(np.abs(g) @ size)
+        largest += float(size @ geometry.pattern.product(np.abs(H), size))
+        if not squares > MIN_SHARE_OF_SQUARES * largest:
             f = geometry.base + geometry.pattern.pairs.matvec(belief.step, self.threads)
             squares = float(np.sum(problem.sites.weights * (problem.sites.rows.y - f) ** 2))
         return squares / noise

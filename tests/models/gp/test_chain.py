@@ -113,9 +113,9 @@ def test_the_method():
     ("covariance", "mean", "shape", "message"),
     [
         (RBF(), None, (5, 1), "Matern12, Matern32, Matern52 and Constant, multiples and sums of them, got RBF"),
-        ("rbf", None, (5, 1), "got 'rbf'"),
-        (None, None, (5, 1), "got 'rbf'"),
-        (Matern12() * Matern32(), None, (5, 1), "multiples and sums"),
+        ("rbf", None, (5, 1), "got rbf"),
+        (None, None, (5, 1), "got rbf"),
+        (Matern12() * Matern32(), None, (5, 1), "multiples and sums of them, got Matern12 . Matern32"),
         (Matern(3.5), None, (5, 1), "Matern12, Matern32"),
         (Matern32(), None, (5, 2), "one column, times, got 2 columns"),
         (Matern32(), "x + z", (5, 1), "a mean that is a number, coefficients, 'constant' or 'linear', got 'x . z'"),
@@ -219,3 +219,11 @@ def test_a_flag_of_noise_lost_in_rounding():
     model = cavity.GaussianProcess(Matern32(1e300), likelihoods.Gaussian(1e-300), method="chain")
     with pytest.raises((cavity.NotPositiveDefiniteError, OverflowError)):
         model.fit(np.zeros((3, 1)), [0.0, 1.0, 2.0], learn=False)
+
+
+def test_pictures():
+    pytest.importorskip("matplotlib")
+    X, y = data()
+    model = cavity.GaussianProcess(Matern32(1.0, 2.0), "poisson", method="chain")
+    posterior = model.fit(X[X[:, 0] < 100], y["poisson"][X[:, 0] < 100], learn=False)
+    assert posterior.plot(X[X[:, 0] < 100], y["poisson"][X[:, 0] < 100]).get_lines()

@@ -33,11 +33,12 @@ Mathematics of Computation 28, 1974, section 5.
 Journal of the Institute of Mathematics and its Applications 23, 1979.
 """
 
-from libc.math cimport fabs, log, sqrt
+from libc.math cimport fabs, log, log1p, sqrt
 from libc.stdlib cimport free, malloc
 
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store, cv8_sub
 from cavity._core.lane_sums cimport aligned
+from cavity._core.reference_points cimport ReferencePoints, points_of
 from cavity._core.simd cimport CV_LANES, cv_combine, cv_sum_squares
 from cavity._core.stream cimport cv_copy
 from cavity._core.substitution cimport PANEL_COLUMNS, SOLVE_ROWS, first_lane, solve, solve_all, subtract_squares
@@ -45,6 +46,7 @@ from cavity._core.substitution cimport PANEL_COLUMNS, SOLVE_ROWS, first_lane, so
 cdef double MAX_TRACE_OF_A = 1e300          # entries of LB and their squares are finite
 cdef double MAX_SUM_OF_R = 1e150            # of |r|: its square is finite
 cdef double NEGLIGIBLE_CHANGE = 1e-32       # of x'x: B, at least 1 on its diagonal, keeps its value
+cdef double LARGEST_RATIO = 1e300           # of squares and residuals to the noise, which are summed
 cdef double MIN_DOWNDATE_PIVOT = 1e-12      # of 1 - p'p: less may be rounding
 
 
@@ -433,3 +435,67 @@ def add_observation(const double[:, ::1] W,     # in    (1, M)
         totals[3] = increment if matched else increment + gain
         totals[2] += totals[3]
     return done
+
+
+cdef class RowObserver:
+    """Adds rows of Gaussian noise in place, one a call: Target.fill, solve_rows and add_observation, bit by bit."""
+
+    cdef object target
+    cdef const ReferencePoints *points
+    cdef const double[::1, :] L
+    cdef double[::1, :] A, LB
+    cdef double[::1] r, c, sums, totals
+    cdef double variance, mean, noise, alpha, limit, log_noise
+
+    def __init__(self,
+                 target,                        # a Target of M points
+                 const double[::1, :] L,        # (M, M), M > 0
+                 double[::1, :] A, double[::1] r, double[::1, :] LB, double[::1] c,     # as for add_rows
+                 double[::1] sums, double[::1] totals,                                  # as for add_observation
+                 double variance,               # k(x, x) of every row
+                 double mean,                   # prior mean of every row
+                 double noise,                  # its variance
+                 double alpha,
+                 double limit,                  # residuals above it are refused
+                 double log_noise):             # log(2 pi noise)
+        self.target, self.points, self.L = target, points_of(target), L
+        self.A, self.r, self.LB, self.c, self.sums, self.totals = A, r, LB, c, sums, totals
+        self.variance, self.mean, self.noise, self.alpha = variance, mean, noise, alpha
+        self.limit, self.log_noise = limit, log_noise
+
+    def observe(self, const double[:, ::1] X, double y):
+        """Add a row X (1, D); False, and nothing written, if it takes more than that."""
+        cdef Py_ssize_t size = self.r.shape[0]
+        cdef double *memory = allocate(6 * size)
+        cdef double *w = memory + 5 * size
+        cdef double residual, spread, rho, loss, square, rest, first, target, gain = 0.0
+        cdef Posterior q
+        cdef Scratch work = scratch_in(memory, size)
+        cdef bint done = False
+        q.n, q.A, q.r, q.LB, q.c = size, &self.A[0, 0], &self.r[0], &self.LB[0, 0], &self.c[0]
+        with nogil:
+            if self.sums[4] == 0.0 and self.points.fill(self.points, &X[0, 0] if X.shape[1] else NULL, 1, w) == 1:
+                solve(&self.L[0, 0], size, w)
+                residual = subtract_squares(self.variance, w, size)
+                target, rho = y - self.mean, 1.0 / self.noise
+                spread = rho * residual
+                square = rho * target * target
+                loss = 0.5 * spread
+                if self.alpha != 0.0:
+                    loss = 0.5 * log1p(self.alpha * spread) / self.alpha
+                    rho = rho / (1.0 + self.alpha * spread)
+                rest = -0.5 * self.log_noise - loss
+                first = self.sums[0] + rest - 0.5 * rho * target * target
+                if residual <= self.limit and square <= LARGEST_RATIO and spread <= LARGEST_RATIO:
+                    done = add_row(&q, w, rho * target, rho, &work, &gain)
+            if done:
+                self.sums[0] = first
+                self.sums[1] += 1.0
+                self.sums[2] += square
+                self.sums[3] += spread
+                self.totals[0] += 1.0
+                self.totals[1] += 1.0
+                self.totals[3] = rest + gain
+                self.totals[2] += self.totals[3]
+        free(memory)
+        return done

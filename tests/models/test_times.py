@@ -166,3 +166,17 @@ def test_residuals_of_censored_rows_are_normal():
     residuals = posterior.residuals(X, np.column_stack([np.minimum(t, c), np.where(t <= c, t, np.inf)]))
     assert stats.kstest(residuals, "norm").pvalue > 0.01
     assert abs(residuals.mean()) < 4 / 4000**0.5 + ROUNDING
+
+
+def test_streams_take_events_in_as_the_bounds_that_they_are():
+    """Bits of the state; a fit with columns by name finds both again."""
+    model = cavity.StreamingGP("rbf", Interval(0.5))
+    streams = [model.fit(X[:40], BOUNDS[:40], learn=False) for _ in range(2)]
+    streams[0].update(X[40:], TIME[40:], event=DIED[40:])
+    streams[1].update(X[40:], BOUNDS[40:])
+    assert streams[0].log_bound == streams[1].log_bound
+    columns = FRAME[["x", "t", "died"]].assign(one=1.0)[["one", "x", "t", "died"]]
+    named = model.fit(columns[:40], "t", event="died", learn=False)
+    assert named.update(columns[40:], "t", event="died").log_bound == streams[1].log_bound
+    with pytest.raises(ValueError, match=r"event must hold 1 \(observed\)"):
+        named.update(X[:2], TIME[:2], event=[2, 1])

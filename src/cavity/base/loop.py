@@ -98,20 +98,43 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         if not active.any() or len(changes) >= options.max_iter:
             break
         change, complete = step(active)
-        change = np.where(active, change, 0.0)
-        changes.append(change)
-        n_iter += active
-        halved = complete & (change < 0.5 * best)
-        best = np.where(halved, change, best)
-        waited = np.where(halved, 0, waited + 1)
-        done = (change <= options.tol) & complete
-        status[active & done] = CONVERGED_STATUS
-        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK_STATUS
+        if n_problems == 1:
+            changes.append(np.array(change))
+            _judge_one(change, complete, options.tol, patience, status, n_iter, best, waited)
+        else:
+            changes.append(np.where(active, change, 0.0))
+            _judge_all(changes[-1], complete, options.tol, patience, status, n_iter, best, waited)
         active = status == MAX_ITER_STATUS
         if holder is not None:
             counters = {"n_iter": n_iter, "best": best, "waited": waited}
             options.job.store(partial(_checkpoint_state, status, changes, counters, holder))
     return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
+
+
+def _judge_all(change, complete, tol, patience, status, n_iter, best, waited):
+    """Update the status and the counters of problems after a sweep."""
+    active = status == MAX_ITER_STATUS
+    n_iter += active
+    halved = complete & (change < 0.5 * best)
+    best[:] = np.where(halved, change, best)
+    waited[:] = np.where(halved, 0, waited + 1)
+    done = (change <= tol) & complete
+    status[active & done] = CONVERGED_STATUS
+    status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK_STATUS
+
+
+def _judge_one(change, complete, tol, patience, status, n_iter, best, waited):
+    """Do what `_judge_all` does for the only problem, which is active: numbers take less time than arrays of one."""
+    change, complete = float(change[0]), bool(complete[0])
+    n_iter[0] += 1
+    if complete and change < 0.5 * best[0]:
+        best[0], waited[0] = change, 0
+    else:
+        waited[0] += 1
+    if complete and change <= tol:
+        status[0] = CONVERGED_STATUS
+    elif waited[0] >= patience and not (complete and change <= ROUNDING_CHANGE):
+        status[0] = STUCK_STATUS
 
 
 def _checkpoint_state(status, changes, counters, holder):

@@ -1,8 +1,12 @@
 """Lower triangular matrices, through BLAS itself: solvers of scipy.linalg start threads even for the smallest ones."""
 
+from functools import cache
+
 import numpy as np
 
 from cavity.base.lazy_scipy import blas, lapack
+
+MAX_MASK_ROWS = 256  # of triangles whose masks, of as many bytes as entries, are kept
 
 
 def invert_lower(factor):
@@ -29,4 +33,12 @@ def solve_rows(factor, rows, trans=0):
 
 def fill_symmetric(triangle):
     """The symmetric matrix of a lower triangle."""
-    return np.tril(triangle) + np.tril(triangle, -1).T
+    if len(triangle) > MAX_MASK_ROWS:
+        return np.tril(triangle) + np.tril(triangle, -1).T
+    return np.where(_make_lower_mask(len(triangle)), triangle, triangle.T)
+
+
+@cache
+def _make_lower_mask(n):
+    """Return a mask (n, n) of a lower triangle."""
+    return np.tri(n, dtype=bool)

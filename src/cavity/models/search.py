@@ -200,7 +200,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     runs = [climb(objective, x, bounds, job=stage, **newton) for x, stage in stages]
     stage = job.stage("search from another start")
     runs += [
-        _challenge(objective, x, bounds, min(run[0] for run in runs), stage) for x in other_starts[: 1 - job.stopped]
+        challenge(objective, x, bounds, min(run[0] for run in runs), stage) for x in other_starts[: 1 - job.stopped]
     ]
     highest = min(runs, key=lambda run: run[0])
     value, x, slope = leave_plateaus(objective, highest, bounds, job.stage("plateaus"))
@@ -208,7 +208,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     return value, x, check_end_at_bounds(status, objective, x, bounds) if check_bounds else status
 
 
-def _challenge(objective, start, bounds, best, job):
+def challenge(objective, start, bounds, best, job):
     """Follow a start for some steps, and to the end if its value is then better than `best`; return as `climb`."""
     objective.slope = np.inf  # the first fits are rough, as they are from any start
     run = climb(objective, start, bounds, most=ROUGH_STEPS, rounds=1, job=job)

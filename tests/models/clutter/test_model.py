@@ -346,9 +346,9 @@ def test_data_of_every_kind(kind):
 def test_memory_is_the_sites(schedule):
     for d in (1, 6):
         x = draw((400_000, d), seed=1)
-        Clutter().fit(x[:100], schedule=schedule)
+        Clutter().fit(x[:100], schedule=schedule, n_threads=1)
         tracemalloc.start()
-        posterior = Clutter().fit(x, schedule=schedule)
+        posterior = Clutter().fit(x, schedule=schedule, n_threads=1)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # beside the sites: scratch of the size of a block, far below one more double a point

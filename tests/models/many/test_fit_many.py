@@ -8,11 +8,12 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, PRINTED, ROU
 
 import cavity
 from cavity import likelihoods
+from cavity.distributions import Gamma
 from cavity.errors import ConvergenceWarning, SettingsWarning
 from cavity.models.many import fits as many_fits
 from cavity.models.many import problem as many_problem
 from cavity.models.many import run as many_run
-from cavity.priors import LogNormal
+from cavity.priors import Beta, HalfNormal, LogNormal
 
 RNG = np.random.default_rng(7)
 N, G = 40, 21
@@ -89,6 +90,37 @@ def test_parameters_are_learnt_by_response(likelihood):
         np.testing.assert_allclose(many.parameters[number, 0], getattr(alone.model.likelihood, name), rtol=EXPANSION)
         closed = cavity.GLM(many.of(number).model.likelihood, intercept=True).fit(X, Y[:, number], tol=1e-11)
         assert_alike(many, number, closed, EARLY)
+
+
+PRIORS = {
+    "dispersion": ("negative-binomial", {"dispersion": Gamma(5.0, 2.0)}),
+    "share": ("zero-inflated-poisson", {"zero_probability": Beta(2.0, 8.0)}),
+    "noise": ("gaussian", {"noise_variance": LogNormal(0.3, 0.2), "donor": HalfNormal(0.3)}),
+    "donor": ("poisson", {"sd(intercept | donor)": LogNormal(0.2, 0.3)}),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_priors_of_parameters_are_those_of_a_fit(name, is_alone, monkeypatch):
+    likelihood, priors = PRIORS[name]
+    Y = (MIXED_COUNTS if likelihood != "gaussian" else F + RNG.normal(size=(N, G)))[:, :3]
+    is_mixed = any("donor" in key for key in priors)
+    groups = {"groups": {"donor": DONORS}} if is_mixed else {}
+    model = (
+        cavity.MixedGLM("donor", likelihood, intercept=True, priors=priors)
+        if is_mixed
+        else cavity.GLM(likelihood, intercept=True, priors=priors)
+    )
+    if is_alone:
+        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    many = model.fit_many(X, Y, **groups)
+    for number in range(3):
+        alone = model.fit(X, Y[:, number], **groups)
+        values = dict(zip(alone.hyperparameters.names, alone.hyperparameters.values, strict=True))
+        expected = [values[each] for each in many.parameter_names]
+        np.testing.assert_allclose(many.parameters[number], expected, rtol=EXPANSION)
+        assert_alike(many, number, alone, EXPANSION)
 
 
 def test_gaussian_noise_is_dense_algebra():
@@ -330,9 +362,25 @@ REFUSED = {
         "thresholds of OrderedProbit must be given",
     ),
     "priors": (
-        lambda _: cavity.GLM("negative-binomial", priors={"dispersion": LogNormal(1.0, 1.0)}).fit_many(X, COUNTS),
+        lambda _: cavity.GLM("negative-binomial", intercept=True, priors={"spread": LogNormal(1.0, 1.0)}).fit_many(
+            X, COUNTS
+        ),
         ValueError,
-        "priors has no meaning for fit_many",
+        "priors must be of hyperparameters or terms",
+    ),
+    "shared prior": (
+        lambda _: cavity.GLM("negative-binomial", intercept=True, priors={"dispersion": LogNormal(1.0, 1.0)}).fit_many(
+            X, COUNTS, share="dispersion"
+        ),
+        ValueError,
+        "share must not have what has a prior in priors, got 'dispersion'",
+    ),
+    "real prior": (
+        lambda _: cavity.MixedGLM("donor", "gaussian", intercept=True, priors="avoid-zero").fit_many(
+            X, F, groups={"donor": DONORS}
+        ),
+        ValueError,
+        "priors of fit_many must be a dict",
     ),
     "observations": (
         lambda _: cavity.GLM("y ~ x", "poisson").fit_many({"x": X[:, 0]}, COUNTS),

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import name_arguments
 from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import Rows
 from cavity.likelihoods.parameters import list_open_parameters
@@ -13,6 +12,7 @@ from cavity.models.formula.notation import has_random_effects
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solve
 from cavity.models.linear.defaults import resolve_defaults
+from cavity.models.linear.evidence import PRIOR_VARIANCE_TARGET
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.many.inputs import ManyInputs, with_formula
 from cavity.models.many.priors import PriorChoice
@@ -23,9 +23,8 @@ from cavity.sources.features import open_features
 
 def fit_many(model, X, Y, names, columns, share, options):
     """Return the `ManyPosterior` of the responses Y; see `GLM.fit_many`."""
-    for name, is_given in (("approximation", model.approximation != "full"), ("priors", model.priors is not None)):
-        if is_given:
-            raise name_arguments(ValueError(f"{name} has no meaning for fit_many; see share for priors"), name)
+    if model.approximation != "full":
+        raise arrays.error_of("approximation", f"of fit_many must be 'full', got {model.approximation!r}")
     inputs = ManyInputs.open(model.formula, model.likelihood, X, Y, names, columns)
     if inputs.formula is not None and has_random_effects(inputs.formula):
         raise arrays.error_of("formula", "must have no random effects for GLM.fit_many: use MixedGLM.fit_many")
@@ -36,7 +35,7 @@ def fit_many(model, X, Y, names, columns, share, options):
     model = replace_unchecked(model, formula=None, intercept=linear.intercept)
     check_open_parameters(model.likelihood)
     resolved = resolve_defaults(model, rows)
-    problem = make_problem(model, rows, resolved, run)
+    problem = make_problem(model, rows, resolved, run).with_priors(model.priors, [PRIOR_VARIANCE_TARGET])
     labels = linear.labels() | resolved.described(linear.observations)
     return run_many(problem, inputs, share, "glm", labels)
 

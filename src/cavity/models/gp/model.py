@@ -242,7 +242,10 @@ class GaussianProcess(LatentProcess):
         several N x N in the double loop. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3; the end of a
         fit and the gradient of the evidence cost N^3, as does an exact fit, with or without the gradient.
         Hyperparameters are learnt by L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or
-        the evidence changes by less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of
+        the evidence changes by less than 1e-11 of itself; each EP fit starts from the sites of the last. Of more than
+        1000 rows with Gaussian noise the dense method searches a third first, drawn at random, unless the covariance is
+        periodic; where these rows determine all parameters, the search on all rows begins with Newton's step by their
+        curvature, and ends at a gradient of 1e-3 nats per standard error. Sites of
         negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a
         double loop, as in `cavity.GLM`; weights are site powers, as there.
 

@@ -9,15 +9,32 @@ from cavity.base.frames import describe_column
 from cavity.covariances import Periodic
 from cavity.covariances.kinds import Stationary
 from cavity.covariances.slots import list_leaves
+from cavity.jobs.job import SILENT_JOB
+from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.evaluations import Evaluations
-from cavity.models.gp.integral import MAX_AUTO_ROWS, make_default_priors
+from cavity.models.gp.evidence import Evidence
+from cavity.models.gp.integral import MAX_AUTO_ROWS, IntegralEvidence, make_default_priors
 from cavity.models.integral import choose_integration, find_integral
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
-from cavity.models.search import STARTING_STAGE, Objective, SearchResult, evaluate_starts, maximise
+from cavity.models.search import (
+    STARTING_STAGE,
+    Objective,
+    SearchResult,
+    challenge,
+    climb,
+    evaluate_starts,
+    maximise,
+    newton_root,
+)
 from cavity.models.standard_errors import find_covariance, find_standard_errors
 
+MIN_SAMPLED_ROWS = 1000  # from which a search begins on some of the rows
+SAMPLE_SHARE = 3  # one of so many rows
+SAMPLE_GAIN = 1e-7  # of the value, at which the search on these ends
+MAX_SAMPLE_VARIANCE = 0.8  # of a free number given these, up to which the first step on all rows is Newton's
+LEAST_SLOPE = 1e-3  # nats per standard error at which the search on all rows ends
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
 
 
@@ -39,13 +56,16 @@ def learn(settings, evidence, covariance, names, n_starts, job, integrate=False)
         vector.add_default_priors()
     objective = Objective(evidence, vector, job=job.substage("search"))
     bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
-    tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
-    ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
-    begun = ranked[:n_starts]
-    others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
+    x, newton = _search_sample(settings, evidence, objective, places, n_long, bounds, n_starts)
+    if x is None:
+        tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
+        begun, others = _rank_starts(tried, places, n_long, n_starts)
+    else:
+        evaluate_starts(objective, [x], job.stage(STARTING_STAGE))
+        begun, others = [x], []
     # elsewhere noise is at its bound where functions without noise are interpolated
     is_constant = bool(vector.free.mark_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
-    _, x, status = maximise(objective, [places[i] for i in begun], bounds, job, len(places), others, is_constant)
+    _, x, status = maximise(objective, begun, bounds, job, len(places), others, is_constant, **newton)
     objective.evaluations.keep()
     if x is None:
         return SearchResult(settings, status, objective.trace), None
@@ -62,6 +82,40 @@ def integrate(settings, evidence, covariance, names, n_starts, job, setting):
         return search
     *integral, status = find_integral(evidence, search, job, method, evidence.start)
     return replace(search, status=status, integral=tuple(integral))
+
+
+def _rank_starts(values, places, n_long, n_starts):
+    """Return the best starts, and those of the other kind if all of these have long lengthscales, or all short ones."""
+    ranked = [i for i in np.argsort(values, kind="stable") if np.isfinite(values[i])]
+    begun = ranked[:n_starts]
+    others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
+    return [places[i] for i in begun], others
+
+
+def _search_sample(settings, evidence, objective, places, n_long, bounds, n_starts):
+    """Return where the search on some of many rows ends, and what `maximise` takes to begin there with Newton's step.
+
+    Nothing of the latter where these rows tell little of a number, as of the lengthscale of an idle column. None and
+    nothing where there are few rows, or the noise is not Gaussian, or the sample may not show what repeats itself.
+    """
+    n, vector, leaves = evidence.rows.n, objective.vector, list_leaves(settings.covariance)
+    is_regression = isinstance(settings.likelihood, Gaussian) and isinstance(evidence, IntegralEvidence)
+    if n <= MIN_SAMPLED_ROWS or not is_regression or any(isinstance(leaf, Periodic) for leaf in leaves):
+        return None, {}
+    some = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
+    few = Evidence(settings.likelihood, evidence.rows.part(some), evidence.threads, evidence.options)
+    sample = Objective(few, vector.part(some))
+    begun, others = _rank_starts(evaluate_starts(sample, places, SILENT_JOB), places, n_long, n_starts)
+    if not begun:
+        return None, {}
+    runs = [climb(sample, x, bounds, SAMPLE_GAIN, rounds=1) for x in begun]
+    runs += [challenge(sample, x, bounds, min(run[0] for run in runs), SILENT_JOB) for x in others[:1]]
+    x = min(runs, key=lambda run: run[0])[1]
+    root = newton_root(sample, x, bounds)
+    objective.steepness, objective.points = sample.steepness, list(sample.points)
+    if root is None or np.max(np.sum(root**2, axis=1)) > MAX_SAMPLE_VARIANCE:
+        return x, {}
+    return x, {"root": root * (len(some) / n) ** 0.5, "least": LEAST_SLOPE}
 
 
 def warn_if_line(point, rows, columns=None):

@@ -25,13 +25,14 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from cavity.base.scales import LOGIT_SCALE
 from cavity.ep.damping import PARALLEL_PATIENCE, BatchDamping
 from cavity.ep.evidence import evaluate_sites
 from cavity.ep.site_updates import find_cavities
 from cavity.likelihoods.parameters import PARAMETER_RANGE, SHORT_DIFFERENCE_STEP
 from cavity.models.many.beliefs import BatchBelief, find_beliefs
 from cavity.models.many.site_batch import SiteBatch
-from cavity.priors.densities import LogNormal
+from cavity.priors.densities import LogNormal, evaluate_log_density
 
 MAX_NEWTON_STEP = 2.0  # of a log or a logit: farther away the curvature is another one
 MAX_CURVATURE_RATIO = 4.0  # of the curvature along the last step to that at constant sites, or the other way round
@@ -88,33 +89,61 @@ def _extrapolate(state, free):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FreePrior:
+    """A prior of `cavity.priors` of a parameter, as one of the free number that stands for it."""
+
+    number: int  # of the free number
+    prior: object
+    scale: str  # whose logit or log is the free number
+    power: float  # or that log divided by this
+
+    def evaluate(self, free):
+        """Return the log density of free numbers (A,) but for constants, and its slope."""
+        if self.scale == LOGIT_SCALE:
+            value = 1.0 / (1.0 + np.exp(-free))
+            density, slope = evaluate_log_density(self.prior, value)
+            return density + np.log(value) + np.log1p(-value), slope + 1.0 - 2.0 * value
+        density, slope = evaluate_log_density(self.prior, np.exp(self.power * free))
+        return density + self.power * free, self.power * (slope + 1.0)
+
+    def differentiate(self, free):
+        """Return first and second derivatives of the log density, (A,) both."""
+        ends = (self.evaluate(free + step)[1] for step in (-SHORT_DIFFERENCE_STEP, SHORT_DIFFERENCE_STEP))
+        low, high = ends
+        return self.evaluate(free)[1], (high - low) / (2.0 * SHORT_DIFFERENCE_STEP)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LogNormalPriors:
-    """Priors N(mean, sd^2) of the free numbers of B responses; an infinite sd is a flat prior."""
+    """Priors N(mean, sd^2) of the free numbers of B responses, flat where sd is infinite, and `FreePrior` of some."""
 
     mean: np.ndarray  # (B, k)
     sd: np.ndarray  # (k,)
+    others: tuple = ()
 
     @classmethod
-    def flat(cls, count, n_free):
-        """Return flat priors of so many responses."""
-        return cls(np.zeros((count, n_free)), np.full(n_free, np.inf))
-
-    def take(self, index):
-        """Return the priors of some responses."""
-        return LogNormalPriors(self.mean[index], self.sd)
+    def flat(cls, count, n_free, others=()):
+        """Return flat priors of so many responses, but for others."""
+        return cls(np.zeros((count, n_free)), np.full(n_free, np.inf), others)
 
     def add_to(self, number, free, slope, curvature):
         """Return the derivatives of the log evidence of some responses with those of the log priors."""
-        return slope - (free - self.mean[number]) / self.sd**2, curvature - 1.0 / self.sd**2
+        slope, curvature = slope - (free - self.mean[number]) / self.sd**2, curvature - np.ones(free.shape) / self.sd**2
+        for prior in self.others:
+            first, second = prior.differentiate(free[:, prior.number])
+            slope[:, prior.number] += first
+            curvature[:, prior.number] += second
+        return slope, curvature
 
     def evaluate(self, number, free):
         """Return log priors of some responses but for constants, (A,)."""
-        return -0.5 * np.sum(((free - self.mean[number]) / self.sd) ** 2, axis=1)
+        total = -0.5 * np.sum(((free - self.mean[number]) / self.sd) ** 2, axis=1)
+        return total + sum(prior.evaluate(free[:, prior.number])[0] for prior in self.others)
 
     def by_name(self, names):
-        """Return the priors of the first response as models have them, by their names; None where all are flat."""
+        """Return the priors of the first response as models have them, by their names, where they are not flat."""
         triples = zip(names, self.mean[0], self.sd, strict=False)
-        return {name: LogNormal(np.exp(m), sd) for name, m, sd in triples if np.isfinite(sd)} or None
+        return {name: LogNormal(np.exp(m), sd) for name, m, sd in triples if np.isfinite(sd)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

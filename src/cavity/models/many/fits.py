@@ -101,7 +101,7 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     count, m = responses.shape[1], problem.rows.X.shape[1] + problem.effects.shape[1]
     fits = ResponseFits.empty(count, m, problem.n_free)
     if make_priors is None:
-        make_priors = partial(_make_flat_priors, problem.n_free)
+        make_priors = partial(_make_flat_priors, problem)
     spans = list(list_spans(problem, count) if chosen is None else chosen)
     task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, make_priors)
     alone = partial(_fit_alone, problem, responses, offsets, scale_factors, make_priors)
@@ -121,8 +121,8 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     return fits
 
 
-def _make_flat_priors(n_free, levels):
-    return LogNormalPriors.flat(len(levels), n_free)
+def _make_flat_priors(problem, levels):
+    return LogNormalPriors.flat(len(levels), problem.n_free, problem.priors)
 
 
 def find_levels(likelihood, y, offset):

@@ -139,8 +139,8 @@ class GaussianSolver:
         slope, hessian = self._differentiate(u, covariance, squares)
         if not learns_noise:
             slope, hessian = slope[:, 1:], hessian[:, 1:, 1:]
-        slope, _ = self.priors.add_to(number, free, slope, 0.0)
-        hessian = hessian - np.diag(1.0 / self.priors.sd**2)
+        slope, bends = self.priors.add_to(number, free, slope, 0.0)
+        hessian = hessian + bends[:, :, None] * np.eye(bends.shape[1])
         return GaussianMoments(value + self.priors.evaluate(number, free), u, covariance, slope, hessian)
 
     def _differentiate(self, u, covariance, squares):

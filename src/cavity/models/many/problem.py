@@ -1,16 +1,20 @@
 """The part of a fit of many responses that depends on the design alone."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.rows import Rows
+from cavity.base.scales import LOG_SCALE, LOGIT_SCALE
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.base import has_kernel_for
 from cavity.likelihoods.parameters import PARAMETER_DOMAINS, FreeParameters, list_open_parameters
+from cavity.models.hyperpriors import match_priors
+from cavity.models.many.batch import FreePrior
 from cavity.models.many.priors import PriorChoice
 
 MAX_BATCH_RESPONSES = 512  # worked on together: calls of NumPy cost a tenth of the work then, and arrays stay in cache
@@ -41,6 +45,10 @@ class ManyProblem:
         solve_alone(rows, settings, run) returns a `LoneSolution` of one response under settings of its prior.
     run : Options
         Those of EP.
+    priors_by_name : dict
+        Priors of parameters and variances that the model has.
+    priors : tuple of FreePrior
+        The same, of the free numbers.
     """
 
     likelihood: Any
@@ -51,6 +59,8 @@ class ManyProblem:
     effect_scale: np.ndarray
     solve_alone: Callable
     run: Any
+    priors_by_name: dict = field(default_factory=dict)
+    priors: tuple = ()
 
     @property
     def names(self):
@@ -102,9 +112,22 @@ class ManyProblem:
     def fit_alone(self, rows, scale_factors, priors):
         """Return the `LoneFit` of one response, with factors on its prior standard deviations or None."""
         mean, variance = self.choice.of_response(rows.y, rows.offset)
-        settings = {"prior_mean": mean, "priors": priors.by_name(self.names)}
+        settings = {"prior_mean": mean, "priors": self.priors_by_name | priors.by_name(self.names) or None}
         settings["prior_variance"] = variance if scale_factors is None else variance * scale_factors**2
         return LoneFit.of(self.solve_alone(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self.names)
+
+    def with_priors(self, priors, targets, variance_names=()):
+        """Return the problem with the priors of a model, which may be of targets and of the likelihood; see `fit`."""
+        if isinstance(priors, str):
+            raise arrays.error_of("priors", f"of fit_many must be a dict of priors by names, got {priors!r}")
+        assigned, free = match_priors(priors, self.likelihood, targets), []
+        for number, name in enumerate((*self.names, *variance_names)):
+            if name in assigned:
+                prior, scale = assigned[name]
+                if scale not in (LOG_SCALE, LOGIT_SCALE):
+                    raise arrays.error_of("priors", f"of fit_many cannot be of {name}, whose log is not searched")
+                free.append(FreePrior(number, prior, scale, 1.0 if number < len(self.names) else 0.5))
+        return replace(self, priors_by_name=dict(priors or {}), priors=tuple(free))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

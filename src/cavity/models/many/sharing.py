@@ -56,6 +56,8 @@ class SharedPriors:
         Numbers of the shared ones.
     trends : list of int
         Numbers of the shared parameters that depend on the level.
+    others : tuple of FreePrior
+        Of those that are not shared.
     """
 
     n_free: int
@@ -63,6 +65,7 @@ class SharedPriors:
     n_weights: int
     weights: list
     trends: list
+    others: tuple
     centre: np.ndarray = None  # (k,)
     rise: np.ndarray = None  # (k,): -inf for no trend
     sd: np.ndarray = None  # (k,)
@@ -74,7 +77,7 @@ class SharedPriors:
 
     def make_priors(self, levels):
         """Return the `LogNormalPriors` of the free numbers of responses by their levels (B,)."""
-        return LogNormalPriors(self.centre - find_bend(self.rise, levels[:, None]), self.sd.copy())
+        return LogNormalPriors(self.centre - find_bend(self.rise, levels[:, None]), self.sd.copy(), self.others)
 
     def renew(self, fits):
         """Find what is shared from fits under the present priors; return the largest change."""
@@ -170,11 +173,15 @@ def check_share(share, problem, coefficient_names):
     for name in names:
         arrays.check_choice(name, "share", there)
     parameters = [problem.names.index(name) for name in dict.fromkeys(names) if name in problem.names]
+    for prior in problem.priors:
+        if prior.number in parameters:
+            name = problem.names[prior.number]
+            raise arrays.error_of("share", f"must not have what has a prior in priors, got {name!r}")
     weights = [coefficient_names.index(name) for name in dict.fromkeys(names) if name not in problem.names]
     if weights and problem.prior.variance.ndim == 2:
         raise arrays.error_of("share", "of coefficients needs prior_variance as a number or a vector, got a matrix")
     trends = [j for j in parameters if problem.names[j] == "dispersion" and problem.likelihood.discrete]
-    return SharedPriors(problem.n_free, parameters, problem.rows.X.shape[1], weights, trends)
+    return SharedPriors(problem.n_free, parameters, problem.rows.X.shape[1], weights, trends, problem.priors)
 
 
 def learn_shared_priors(shared, problem, responses, offsets, threads, job):

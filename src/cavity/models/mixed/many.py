@@ -18,6 +18,7 @@ from cavity.models.mixed.lone_posteriors import describe_template, make_posterio
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
+from cavity.models.mixed.variance_search import list_targets
 
 
 def fit_many(model, settings, match, X, Y, groups, names, columns, share, options):
@@ -32,8 +33,6 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, share, option
     X, Y, groups, names, columns, share, options
         Those of the method.
     """
-    if model.priors is not None:
-        raise arrays.error_of("priors", "has no meaning for fit_many; see share for priors across responses")
     opened = ManyInputs.open(model.effects if model.formula else None, model.likelihood, X, Y, names, columns)
     run = make_run(options)
     model = model if opened.formula is None else with_formula(model, None, effects=opened.formula)
@@ -48,9 +47,10 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, share, option
     labels |= {"has_offset": rows.has_offset or bool(opened.matrices)}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
     learnt = [component_names(term)[0] for term, given in _pairs(inputs, match) if given is None]
+    problem = problem.with_priors(model.priors, list_targets(inputs.terms), learnt)
     posterior = run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
     prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
-    settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre, "priors": None}
+    settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre}
     settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
     good = np.flatnonzero(~np.isnan(posterior.mean).any(axis=1))
     template = describe_template(make_posterior(*settings, posterior, int(good[0]))) if good.size else None

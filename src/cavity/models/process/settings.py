@@ -1,5 +1,6 @@
 """What is free in a Gaussian process: hyperparameters as one vector."""
 
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,6 +65,12 @@ class FreeHyperparameters(FreeSettings):
         # with Gaussian noise the best coefficients of the mean are known at any setting of the others
         self.n_mean = 0 if settings.coefficients is None or self.exact else len(settings.coefficients)
         super().__init__(self.n_covariance + self.n_mean, settings.likelihood, names, unit)
+
+    def part(self, index):
+        """Return those of an array of rows."""
+        part, basis = copy(self), self.settings.basis
+        part.settings = self.settings if basis is None else replace(self.settings, basis=basis[index])
+        return part
 
     def pack(self, settings):
         """The vector of some settings."""

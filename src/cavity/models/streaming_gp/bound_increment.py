@@ -180,7 +180,8 @@ class BoundIncrement:
             R = solution.by_rows
             slope += 0.5 * float(np.sum(solution.inverse * fill_symmetric(R)))
         S = fill_symmetric(R) + np.outer(solution.mean, solution.mean) + solution.inverse
-        S[np.diag_indices_from(S)] -= 1.0
+        diagonal = np.einsum("ii->i", S)
+        diagonal -= 1.0
         across, by_residual = None, None
         if solution.mapped is not None:
             across, by_residual = self.old_map.compute_gradients(solution.mapped, solution)
@@ -236,7 +237,8 @@ class BoundIncrement:
         """A task for blocks where alpha = 0: q_n = -rho_n/2, and R is what the rows add to A."""
         basis, mu = solution.basis, solution.mean
         within = -solution.inverse
-        within[np.diag_indices_from(within)] += 1.0
+        diagonal = np.einsum("ii->i", within)
+        diagonal += 1.0
         pull = blas.dtrsm(1.0, basis.factor, within, lower=1, trans_a=1)  # L^-T (I - B^-1), (M, M)
         back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)  # L^-T mu, (M,)
 

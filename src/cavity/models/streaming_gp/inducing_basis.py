@@ -170,7 +170,8 @@ def compute_gram_with_nugget(program, Z, jitter, threads):
     """Return the covariance of rows (n, n) with the share `jitter` of prior variances added, and that share (n,)."""
     gram, nugget = np.empty((len(Z), len(Z))), jitter * program.diagonal(Z)
     program.gram(Z, gram, threads)
-    gram[np.diag_indices_from(gram)] += nugget
+    diagonal = np.einsum("ii->i", gram)
+    diagonal += nugget
     return gram, nugget
 
 

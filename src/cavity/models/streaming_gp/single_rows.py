@@ -32,12 +32,26 @@ class SingleRows:
     costs. It is found from the rotations of the factor, without the difference of two bounds.
     """
 
-    __slots__ = ("W", "alpha", "basis", "limit", "mean", "model", "noise", "own", "prior", "ready", "residual", "spare")
+    __slots__ = (
+        "W",
+        "alpha",
+        "basis",
+        "limit",
+        "mean",
+        "model",
+        "noise",
+        "observe",
+        "own",
+        "prior",
+        "ready",
+        "residual",
+        "spare",
+    )
 
     def __init__(self, model, basis):
         self.model, self.basis, self.alpha = model, basis, model.alpha
         self.own = self.spare = None  # totals of the snapshot that rows may be added to in place; room for a copy
-        self.residual = np.empty(1)
+        self.residual, self.observe = np.empty(1), None  # a function that adds rows to it, where arrays are ready
         # rows that need no look at the model: equal variances, means and noise
         self.ready = basis.n > 0 and is_exact(model.likelihood) and np.ndim(model.mean) == 0
         self.ready = self.ready and basis.variance is not None
@@ -56,6 +70,8 @@ class SingleRows:
         basis, W = self.basis, self.W
         if X.shape != (1, basis.Z.shape[1]) or not (X.flags.c_contiguous and X.flags.aligned):
             return None
+        if now.totals is self.own and self.observe is not None:
+            return now if self.observe(X, y.item()) else None
         if basis.target.fill(X, W) != 1:
             return None
         kernel.solve_rows(basis.factor, W, self.prior, self.residual)
@@ -143,4 +159,12 @@ class SingleRows:
             return None
         if new is not now:
             self.spare, self.own = now.information if now.totals is self.own else None, new.totals
+            self.observe = self._make_observer(new) if self.ready and self.basis.target.points is not None else None
         return new
+
+    def _make_observer(self, new):
+        """Return the function that adds rows in arrays to the snapshot, in one call of the kernel."""
+        known, basis = new.information, self.basis
+        arrays = basis.factor, known.A, known.r, known.factor, known.c, known.sums, new.totals
+        numbers = basis.variance, self.mean, self.noise, self.alpha, self.limit, LOG_2PI + log(self.noise)
+        return kernel.RowObserver(basis.target, *arrays, *numbers).observe

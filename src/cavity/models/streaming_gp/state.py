@@ -132,6 +132,7 @@ class StreamingGPState(SparsePosterior):
         X: Data,
         y: ArrayLike,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
@@ -151,6 +152,9 @@ class StreamingGPState(SparsePosterior):
         y : array_like (N,) or str
             Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
             unless it is given.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -205,7 +209,8 @@ class StreamingGPState(SparsePosterior):
         the order of the rows and on the batches: little where rows come in random order, much where the function
         changes with time and time is no column of X.
         """
-        plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
+        plain = learn is progress is False and callback is event is offset is exposure is None
+        plain = plain and noise_variance is sample_weight is None
         if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             singles = self._get_single_rows()
             new = singles.from_arrays(self._now, X, y)
@@ -217,7 +222,7 @@ class StreamingGPState(SparsePosterior):
                 warn_of_surprise(message)
                 return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
-        columns = {"y": y, "offset": offset, "exposure": exposure}
+        columns = {"y": y, "event": event, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
         dataset = self._open_arguments(X, columns).leave_out(missing, some=False)
         fitted = self if self.n_samples or self.classes is not None else None

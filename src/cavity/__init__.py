@@ -28,7 +28,7 @@ _NAMES_BY_MODULE = {
     "models.integration": ("Integration",),
     "models.leave_one_out": ("LeaveOneOut",),
     "models.marginal": ("Marginal", "TabulatedMarginal"),
-    "models.mixed.approximation_check": ("ApproximationCheck",),
+    "models.approximation_check": ("ApproximationCheck",),
     "models.many.posterior": ("ManyPosterior",),
     "models.mixed.model": ("MixedGLM",),
     "models.mixed.posterior": ("MixedGLMPosterior",),
@@ -78,6 +78,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.distributions.products import divide as divide
     from cavity.distributions.products import multiply as multiply
     from cavity.jobs.progress import Event as Event
+    from cavity.models.approximation_check import ApproximationCheck as ApproximationCheck
     from cavity.models.clutter.model import Clutter as Clutter
     from cavity.models.clutter.posterior import ClutterPosterior as ClutterPosterior
     from cavity.models.comparison import compare as compare
@@ -95,7 +96,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.many.posterior import ManyPosterior as ManyPosterior
     from cavity.models.marginal import Marginal as Marginal
     from cavity.models.marginal import TabulatedMarginal as TabulatedMarginal
-    from cavity.models.mixed.approximation_check import ApproximationCheck as ApproximationCheck
     from cavity.models.mixed.model import MixedGLM as MixedGLM
     from cavity.models.mixed.posterior import MixedGLMPosterior as MixedGLMPosterior
     from cavity.models.mixed.terms import RandomEffects as RandomEffects

@@ -7,12 +7,13 @@ import cavity
 from cavity.ep.options import Options
 from cavity.jobs.job import SILENT_JOB, Job, Run
 from cavity.mean_field.options import AscentOptions
+from cavity.runs.executors import count_usable_cores
 
 
 def test_a_run_without_arguments_is_quiet(monkeypatch):
     monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
     run = Run()
-    assert (run.n_threads, run.job) == (1, SILENT_JOB)
+    assert (run.n_threads, run.job) == (count_usable_cores(), SILENT_JOB)
     monkeypatch.setenv("CAVITY_NUM_THREADS", "3")
     assert Run().n_threads == 3
 

@@ -504,3 +504,20 @@ def test_a_learnt_parameter_is_drawn_over_an_effect():
         plot.ParameterTrendDisplay.from_posterior(cavity.GLM("poisson", intercept=True).fit_many(X, counts))
     with pytest.raises(TypeError, match="must be a ManyPosterior"):
         plot.ParameterTrendDisplay.from_posterior(glm())
+
+
+def test_marginals():
+    """Densities of a coefficient and of a hyperparameter, with their intervals."""
+    herds = cavity.data.table("cbpp", as_frame=True)[0]
+    posterior = cavity.MixedGLM("p(incidence, size) ~ period + (1 | herd)", integrate="grid").fit(herds)
+    marginals = [posterior.marginal(name) for name in ("intercept", "sd(intercept | herd)")]
+    display = plot.MarginalDisplay.from_marginals(marginals, level=0.9)
+    assert display.names == ("intercept", "sd(intercept | herd)")
+    for k, marginal in enumerate(marginals):
+        np.testing.assert_allclose(display.intervals[k], marginal.interval(0.9))
+        np.testing.assert_allclose(display.densities[k], marginal.density(display.points[k]))
+        np.testing.assert_allclose(display.ax_.lines[2 * k].get_ydata(), display.densities[k])
+    single = plot.MarginalDisplay.from_marginals(marginals[1], title="herds")
+    assert single.ax_.get_xlabel() == "sd(intercept | herd)"
+    with pytest.raises(TypeError, match="marginals must be marginals of a posterior"):
+        plot.MarginalDisplay.from_marginals(posterior)

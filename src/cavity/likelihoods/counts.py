@@ -153,7 +153,7 @@ class NegativeBinomial(_Count):
         """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
         r, some = self.dispersion if dispersion is None else dispersion, np.where(y > 0, y, 1.0)
         n = r + some
-        remainder = binet(n) - binet(r) - binet(some)
+        remainder = binet(n) - binet(r) - _tabulate(binet, some)
         return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
 
     def _encode(self, y):

@@ -32,6 +32,23 @@ from cavity.models.contrasts import (
 from cavity.models.linear.prior import Prior
 
 
+def load_arviz():
+    """Return the module arviz; ImportError, with the command that installs it, if there is none."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise missing_extra_error("ArviZ", "arviz") from error
+    return arviz
+
+
+def make_inference_data(groups, coords, dims):
+    """Return groups of variables (1, draws, ...) as ArviZ has them: from 1.0 on an xarray.DataTree."""
+    arviz = load_arviz()
+    is_tree = int(arviz.__version__.partition(".")[0]) >= 1
+    labels = {"coords": coords, "dims": dims}
+    return arviz.from_dict(groups, **labels) if is_tree else arviz.from_dict(**groups, **labels)
+
+
 class TermBayesFactors:
     """Method of posteriors of weights with a `model` that has their Gaussian prior."""
 
@@ -217,18 +234,10 @@ class Coefficients(SummaryMixin):
         ImportError
             If ArviZ is not installed, with the command that installs it.
         """
-        try:
-            import arviz
-        except ImportError as error:
-            raise missing_extra_error("ArviZ", "arviz") from error
+        load_arviz()
         values = self._drawn_per_column(self.sample(arrays.check_integer(draws, "draws", low=1), rng))
-        groups = {"posterior": {"coefficients": values[None]}}
-        labels = {
-            "coords": {"coefficient": list(self._per_column()[0])},
-            "dims": {"coefficients": ["coefficient"]},
-        }
-        newer = int(arviz.__version__.partition(".")[0]) >= 1
-        return arviz.from_dict(groups, **labels) if newer else arviz.from_dict(**groups, **labels)
+        coords, dims = {"coefficient": list(self._per_column()[0])}, {"coefficients": ["coefficient"]}
+        return make_inference_data({"posterior": {"coefficients": values[None]}}, coords, dims)
 
     def _weight_marginals(self):
         """Those of the weights."""

@@ -7,6 +7,7 @@ from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.effects import EffectDisplay, MapDisplay
 from cavity.plot.group_curves import GroupCurveDisplay
 from cavity.plot.intervals import IntervalDisplay
+from cavity.plot.marginals import MarginalDisplay
 from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.parameter_trend import ParameterTrendDisplay
@@ -24,6 +25,7 @@ __all__ = [
     "GroupCurveDisplay",
     "IntervalDisplay",
     "MapDisplay",
+    "MarginalDisplay",
     "MixtureDisplay",
     "OutlierDisplay",
     "PITDisplay",

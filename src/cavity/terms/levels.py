@@ -76,7 +76,8 @@ class Levels:
             code = int(self.codes({name: [label] for name, label in zip(self.columns, labels, strict=True)})[0])
             if code != NEW_LEVEL:
                 return code
-        raise ValueError(f"no level {level!r} of {self.group!r}; there is {join_names(self.names)}")
+        existing = self.labels[0] if len(self.columns) == 1 else self.names  # labels that are numbers have no quotes
+        raise ValueError(f"no level {level!r} of {self.group!r}; there is {join_names(existing)}")
 
 
 def _code_labels(values, name):

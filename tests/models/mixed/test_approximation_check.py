@@ -6,8 +6,8 @@ from scipy import stats
 from support.tolerances import AT_REST, EARLY, PRINTED, ROOT_EPS
 
 import cavity
-from cavity import likelihoods
-from cavity.models.mixed.approximation_check import estimate_tail_shape
+from cavity import covariances, likelihoods
+from cavity.models.approximation_check import estimate_tail_shape
 from cavity.terms import RandomWalk
 
 SUCCESSES = [4, 2, 2] + [1] * 6 + [0] * 16  # of 25 groups of 4 rows
@@ -80,3 +80,33 @@ def test_bad_input():
     updated = posterior.update(np.ones((1, 1)), [1], groups={"g": [0]})
     with pytest.raises(ValueError, match="needs the sites of the rows of one fit"):
         updated.check_approximation(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+
+
+def test_models_without_groups():
+    """Evidence by sampling, of weights, of f of a process, and of one that is exact."""
+    rng = np.random.default_rng(4)
+    X = np.column_stack([np.ones(50), rng.normal(size=50), np.zeros(50)])
+    X[3] = 0.0  # a row whose f is known
+    y = rng.random(50) < 0.3
+    weights = 1.0 + (np.arange(50) % 3)
+    weights[7] = 0.0
+    posterior = cavity.GLM("logit", prior_variance=4.0, intercept=False).fit(X, y, sample_weight=weights)
+    check = posterior.check_approximation(X, y)
+    assert check.log_evidence == posterior.log_evidence
+    assert abs(check.sampled_log_evidence - check.log_evidence - check.correction) < 4.0 * check.sampling_error < 0.1
+    x = np.sort(rng.uniform(0.0, 6.0, 30))[:, None]
+    counts = rng.poisson(np.exp(np.sin(x[:, 0])))
+    for setting in (False, "grid"):
+        process = cavity.GaussianProcess(likelihood="poisson", integrate=setting).fit(x, counts)
+        check = process.check_approximation(rng=1)
+        difference = check.sampled_log_evidence - check.log_evidence - check.correction
+        assert abs(difference) < 4.0 * check.sampling_error < 0.1
+    exact = cavity.GaussianProcess(covariances.RBF(), likelihoods.Gaussian(0.1)).fit(x, np.sin(x[:, 0]), learn=False)
+    check = exact.check_approximation()
+    assert check.sampled_log_evidence == pytest.approx(exact.log_evidence, abs=AT_REST)
+    assert check.correction == pytest.approx(0.0, abs=AT_REST)
+    with pytest.raises(ValueError, match="y must hold the observations of the fit"):
+        posterior.check_approximation(X, ~y)
+    chain = cavity.GaussianProcess(covariances.Matern12(), likelihoods.Gaussian(0.1), method="chain")
+    with pytest.raises(ValueError, match="fit with method='dense'"):
+        chain.fit(x, np.sin(x[:, 0]), learn=False).check_approximation()

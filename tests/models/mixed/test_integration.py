@@ -278,6 +278,33 @@ def test_formulas_of_a_glm():
     assert one.integration.names == ("sd(intercept | herd)",)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_draws_for_arviz(rare):
+    """Effects, hyperparameters of the points, and log likelihoods of rows, from one set of draws."""
+    pytest.importorskip("arviz")
+    columns = {"X": np.ones((100, 1)), "y": BINARY, "groups": {"g": GROUPS}}
+    data = rare.to_arviz(200, rng=0, **columns)
+    effects, intercept = data.posterior["g"].values[0], data.posterior["coefficients"].values[0]
+    assert effects.shape == (200, 25)
+    assert data.posterior["g"].dims == ("chain", "draw", "g level")
+    sds = data.posterior["sd(intercept | g)"].values[0]
+    assert set(sds.tolist()) <= set(rare.integration.values[:, 0].tolist())
+    f = intercept + effects[:, GROUPS]
+    expected = np.where(BINARY, special.log_expit(f), special.log_expit(-f))
+    np.testing.assert_allclose(data.log_likelihood["y"].values[0], expected, rtol=ROOT_EPS)
+    frame = cavity.data.table("sleepstudy", as_frame=True)[0]
+    slopes = cavity.MixedGLM("Reaction ~ Days + (Days | Subject) + rw1(Days)").fit(frame).to_arviz(10, rng=0)
+    assert slopes.posterior["1 + Days | Subject"].shape == (1, 10, 18, 2)
+    assert slopes.posterior["rw1(Days)"].shape == (1, 10, 10)
+
+
+def test_messages_name_levels_and_groups(rare):
+    with pytest.raises(ValueError, match=r"no level '3' of 'g'; there is 0, 1, 2"):
+        rare.marginal(("g", "3"))
+    with pytest.raises(TypeError, match="group must be the name of a group, the rows come after it; got DataFrame"):
+        rare.leave_group_out(cavity.data.table("cbpp", as_frame=True)[0], "g")
+
+
 BAD = [
     (dict(integrate="laplace"), "integrate must be"),
     (dict(integrate="grid", priors="avoid-zero"), "priors must be proper"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,24 +26,21 @@ from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.formula.table import complete_new_rows, read_new_rows
+from cavity.models.glm.integrated_weights import IntegratedWeights
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
-from cavity.models.glm.solution import Weights, match_weights, mix_weights, solve
+from cavity.models.glm.solution import match_weights, mix_weights, solve
 from cavity.models.hyperparameters import format_hyperparameters_table
-from cavity.models.integrated_effects import IntegratedEffects
 from cavity.models.integration import INTEGRATION_DESCRIPTION, INTEGRATION_PART, Integration
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.linear.settings import describe_settings
-from cavity.models.marginal import tabulate_mixture_marginals
-from cavity.models.observations import Observations
 from cavity.models.point_moments import PointMoments
-from cavity.models.posterior_mixture import PosteriorMixture, draw_points
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
+from cavity.sources.features import open_features
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
 if TYPE_CHECKING:
@@ -97,7 +94,7 @@ def make_posterior(solution, method, before=None, **labels):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GLMPosterior(
-    IntegratedEffects, ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior
+    IntegratedWeights, ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior
 ):
     """The approximate posterior of the weights of a `GLM`.
 
@@ -281,22 +278,6 @@ class GLMPosterior(
             self.integration.weights, self._point_likelihoods, *self._weights.predict_at_points(X, *arguments)
         )
 
-    def _drawn_by_point(self, X, n, rng, offset, exposure):
-        dataset = self._open(X, offset, exposure)
-        X, known = self._features(dataset), self._known_offset(dataset)
-        parts = [(slice(None), self._likelihood, n, self._weights)]
-        if self._integrated_names:
-            drawn = draw_points(self.integration.weights, n, rng)
-            laws, points = self._point_likelihoods, self._weights.points
-            parts = ((here, laws[number], int(np.sum(here)), points[number]) for here, number in drawn)
-        for here, likelihood, count, posterior in parts:
-            with np.errstate(over="ignore", invalid="ignore"):
-                weights = check_within_range(posterior.sample(count, rng), "sample: the draws")
-                blocks = [(self._scale(x) if self._scales_rows else x) @ weights.T for _, x in iterate_large_blocks(X)]
-                f = np.concatenate([block.T for block in blocks], axis=1)  # (draws, D) (D, n)
-                f = check_within_range(f if known is None else f + known, "sample_y: the draws of f")
-            yield here, likelihood, f
-
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
             return super()._open_arguments(X, arguments, **options)
@@ -319,42 +300,6 @@ class GLMPosterior(
 
     def _linear_moments(self, matrix, known):
         return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)
-
-    @cached_property
-    def _weights(self):
-        if self.integration is not None:
-            return mix_weights(self.integration)
-        return Weights(self.mean, self.variance, self._covariance)
-
-    @property
-    def _effect_posterior(self):
-        """The posterior of the coefficients of the columns as they are."""
-        if self.centre is None or self.integration is None:
-            return self._weights
-        points = [each.combine(self._unscaling) for each in self._weights.points]
-        return PosteriorMixture(points, self._weights.weights)
-
-    def _components(self, index):
-        weights, means, sds, skewness = super()._components(index)
-        if self.integration is not None and self.centre is not None and self.intercept:
-            is_first = index == 0  # a combination of all weights, of which corrections are not known
-            sds = np.where(is_first, sds / self.integration.sd_factors[index], sds)
-            skewness = np.where(is_first, 0.0, skewness)
-        return weights, means, sds, skewness
-
-    def _find_index(self, effect):
-        return self.coefficient_names.index(arrays.check_choice(effect, "effect", self.coefficient_names))
-
-    def _marginals(self):
-        if self.integration is None:
-            return super()._marginals()
-        return self._effect_marginals(self.coefficient_names, np.arange(len(self.mean)))
-
-    def _weight_marginals(self):
-        if self.integration is None:
-            return super()._weight_marginals()
-        parts = IntegratedEffects._components(replace(self, centre=None, spread=None), np.arange(len(self.mean)))
-        return tabulate_mixture_marginals(self.coefficient_names, *parts)
 
     def _features(self, dataset):
         X = open_features(dataset, self.model.approximation)
@@ -426,22 +371,12 @@ class GLMPosterior(
         """
         self._refuse_update()
         arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset = self._open_arguments(X, arguments, remote=True)
-        observations = Observations.of(self.model.likelihood, dataset, fitted=self)
-        X = self._features(dataset)
-        scan(X, None)
-        if self._scales_rows:
-            with np.errstate(over="ignore", invalid="ignore"):
-                X = self._scale(X)
-            if self.centre is not None:
-                check_within_range(column_limits(X), "X: columns divided by spread")
-        rows = observations.rows(X)
+        rows, observations = self._observe_rows(X, arguments)
+        named = {"columns": self.columns or observations.names, "roles": observations.roles}
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)
         run = Options(n_threads=1)
         with run.open(self.model, {}) as threads:
             solution = solve(problem, "adf", run, threads, before=self._covariance)
-        columns, roles = self.columns or observations.names, observations.roles
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
-        has_offset = self.has_offset or rows.has_offset
-        return make_posterior(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)
+        return make_posterior(solution, "adf", self, has_offset=self.has_offset or rows.has_offset, **named, **labels)

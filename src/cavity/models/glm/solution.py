@@ -99,6 +99,15 @@ def match_weights(mixture):
     return Weights.of(mixture.mean, WeightRoot(cholesky(within + apart.T @ apart, "the covariance of the mixture")))
 
 
+def measure_prior_gap(weights, prior):
+    """Return the log of the density of weights over that of their prior, at the posterior mean."""
+    posterior_root = cholesky(weights.cross(np.eye(len(weights.mean))), "the covariance of the weights")
+    prior_root = np.diag(prior.root) if prior.root.ndim == 1 else prior.root
+    apart = np.linalg.solve(prior_root, weights.mean - prior.mean)
+    logs = np.sum(np.log(np.abs(np.diagonal(prior_root)))) - np.sum(np.log(np.diagonal(posterior_root)))
+    return float(0.5 * apart @ apart + logs)
+
+
 class WeightEvidence(LinearEvidence):
     """The log evidence of a GLM with a posterior of weights at the points of an integral."""
 

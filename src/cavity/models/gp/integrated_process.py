@@ -1,5 +1,7 @@
 """Posteriors of Gaussian processes that are mixtures over the points of an integral over hyperparameters."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -7,7 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.models.gp.integral import factorise_point, put_values_in
+from cavity.base.lazy_scipy import sparse
+from cavity.base.public_objects import Seed
+from cavity.ep.sites import Sites
+from cavity.models.approximation_check import ApproximationCheck, find_plug_in_evidence, judge_approximation
+from cavity.models.gp.integral import LatentValues, factorise_point, put_values_in
+from cavity.models.integral import SiteMoments
 from cavity.models.integrated_effects import IntegratedEffects
 from cavity.models.point_moments import PointMoments
 from cavity.models.posterior_mixture import PosteriorMixture, draw_points, mix_covariances, mix_moments
@@ -73,6 +80,41 @@ class IntegratedProcess(IntegratedEffects):
         moments = zip(self.integration.means, self.integration.entries[:, 2 * n : 3 * n], strict=True)
         points = [SimpleNamespace(mean=mean, variance=variance) for mean, variance in moments]
         return PosteriorMixture(points, self.integration.weights)
+
+    def check_approximation(self, *, draws: int = 4000, rng: Seed = 0) -> ApproximationCheck:
+        """Return what EP may miss, at the hyperparameters of the fit; `check` is about the data.
+
+        Parameters
+        ----------
+        draws : int, default 4000
+            Draws of the posterior that are weighted.
+        rng : seed or numpy.random.Generator, default 0
+            Source of randomness; a seed gives the same bits again.
+
+        Returns
+        -------
+        ApproximationCheck
+            It shows itself, with a verdict in words.
+
+        Raises
+        ------
+        ValueError
+            For chains, and where every row had a noise_variance of its own.
+        """
+        draws = arrays.check_integer(draws, "draws", low=100)
+        if not hasattr(self, "_solver"):
+            raise ValueError("check_approximation needs the covariance of all rows: fit with method='dense'")
+        self._check_noise_is_known("check_approximation")
+        keep, rows, plug_in = self._rows.in_use, self._rows.used(), self._make_point(0) if self.integration else self
+        mean, variance = plug_in.mean[keep], plug_in.variance[keep]
+        values = LatentValues(mean, variance, lambda: plug_in.covariance[np.ix_(keep, keep)])
+        sites = Sites(plug_in.model.likelihood, rows.y, rows.weights, self._options.power)
+        identity = sparse.eye_array(rows.n, format="csr")
+        moments = SiteMoments(sites, identity, mean, variance, plug_in._tau[keep], plug_in._rho[keep])
+        apart = mean - plug_in._rows.offset[keep]
+        gap = 0.5 * (float(apart @ plug_in._alpha) + plug_in._solver.log_determinant)
+        constant, evidence = self._rows.log_p_known(plug_in.model.likelihood)[1], find_plug_in_evidence(self)
+        return judge_approximation(moments, values, gap, evidence, draws, arrays.make_generator(rng), constant=constant)
 
     def _find_index(self, effect):
         if isinstance(effect, str):

@@ -36,7 +36,7 @@ class LeavesGroupsOut:
 
         The sites of the rows of a level are removed, those of all others stay as they are, and EP over the rows of the
         level alone finds their evidence under the remaining posterior: `loo_log_density` for many rows together. The
-        covariances stay.
+        covariances stay, those at the maximum where hyperparameters are integrated.
 
         Parameters
         ----------
@@ -67,6 +67,9 @@ class LeavesGroupsOut:
             posterior without the sites of a level is improper, as it may be where sites of outliers under StudentT have
             negative precisions, or if EP over its rows fails, naming the level and the reason.
         """
+        if not isinstance(group, str):
+            message = f"must be the name of a group, the rows come after it; got {type(group).__name__}"
+            raise arrays.error_of("group", message, TypeError)
         names = [term.group for term in self._reader.terms]
         number = names.index(arrays.check_choice(group, "group", tuple(dict.fromkeys(names))))
         if self._tau is None:

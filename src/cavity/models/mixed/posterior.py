@@ -22,7 +22,8 @@ from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import TermBayesFactors
 from cavity.models.integration import INTEGRATION_DESCRIPTION, INTEGRATION_PART, Integration
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
-from cavity.models.mixed.approximation_check import ChecksApproximation
+from cavity.models.mixed.arviz_draws import DrawsForArviz
+from cavity.models.mixed.checked_sites import ChecksApproximation
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
@@ -101,6 +102,7 @@ class MixedGLMPosterior(
     TermBayesFactors,
     LeavesGroupsOut,
     ChecksApproximation,
+    DrawsForArviz,
     NamedEffects,
     SitesPosterior,
 ):

@@ -1,0 +1,95 @@
+"""How good the approximation of a mixed model is: its sites and effects as `judge_approximation` takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.public_objects import ArrayLike, Data, Seed
+from cavity.models.approximation_check import (
+    ApproximationCheck,
+    check_same_rows,
+    find_plug_in_evidence,
+    judge_approximation,
+)
+from cavity.models.integral import SiteMoments
+from cavity.models.mixed.effect_layout import select_rows
+from cavity.models.mixed.equal_rows import merge_equal_rows
+
+
+class ChecksApproximation:
+    """Base of posteriors of mixed models that judge their approximation."""
+
+    __slots__ = ()
+
+    def check_approximation(
+        self,
+        X: Data,
+        y: ArrayLike | None = None,
+        *,
+        groups: Any = None,
+        event: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        draws: int = 4000,
+        rng: Seed = 0,
+    ) -> ApproximationCheck:
+        """Return what EP may miss, at the hyperparameters of the fit; `check` is about the data.
+
+        Parameters
+        ----------
+        X : data frame or array_like (N, D)
+            The rows of the fit once more.
+        y : array_like (N,) or str, optional
+            Observations in the form of the likelihood; a formula says what they are.
+        groups : dict of columns (N,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        draws : int, default 4000
+            Draws of the posterior that are weighted.
+        rng : seed or numpy.random.Generator, default 0
+            Source of randomness; a seed gives the same bits again.
+
+        Returns
+        -------
+        ApproximationCheck
+            It shows itself, with a verdict in words.
+
+        Raises
+        ------
+        ValueError
+            For rows that are not as many as those of the fit; after `update`.
+        """
+        draws = arrays.check_integer(draws, "draws", low=100)
+        if self._tau is None:
+            raise ValueError("check_approximation needs the sites of the rows of one fit: an update has none")
+        rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
+        check_same_rows(self, rows)
+        used, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood
+        matrix = self._layout.rows(used.X, [select_rows(each, mask) for each in values])
+        merged, effects = merge_equal_rows(likelihood, used, matrix), self._mode_effects
+        sites, natural = merged.make_sites(likelihood), merged.gather(self._tau[mask], self._rho[mask])
+        known = merged.rows.offset
+        moments = SiteMoments(sites, merged.matrix, *effects.predict(merged.matrix, known), *natural)
+        arguments = self._prior_gap(), find_plug_in_evidence(self), draws, arrays.make_generator(rng)
+        more = {"offset": 0.0 if known is None else known, "constant": merged.constant(likelihood)}
+        return judge_approximation(moments, effects, *arguments, **more)
+
+    def _prior_gap(self):
+        """log of the posterior's density over the prior's, at the posterior mean of the mode."""
+        layout, effects = self._layout, self._mode_effects
+        prior = layout.precision(self.model.prior_variance, self._settings)
+        rows, columns = layout.entries()
+        step = effects.mean.copy()
+        step[: len(self.mean)] -= self.model.prior_mean
+        times = np.where(rows == columns, 1.0, 2.0)
+        square = float(np.sum(times * prior.entries * step[rows] * step[columns]))
+        return 0.5 * (square + effects.log_determinant - prior.log_determinant)

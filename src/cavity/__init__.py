@@ -21,6 +21,7 @@ _NAMES_BY_MODULE = {
     "models.glm.model": ("GLM",),
     "models.glm.posterior": ("GLMPosterior",),
     "models.gp.chain_posterior": ("GaussianProcessChainPosterior",),
+    "models.gp.chain_end": ("GaussianProcessEndPosterior",),
     "models.gp.model": ("GaussianProcess",),
     "models.gp.posterior": ("GaussianProcessPosterior",),
     "models.hyperparameters": ("Hyperparameters",),
@@ -85,6 +86,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.factorized.posterior import FactorizedGaussianPosterior as FactorizedGaussianPosterior
     from cavity.models.glm.model import GLM as GLM
     from cavity.models.glm.posterior import GLMPosterior as GLMPosterior
+    from cavity.models.gp.chain_end import GaussianProcessEndPosterior as GaussianProcessEndPosterior
     from cavity.models.gp.chain_posterior import GaussianProcessChainPosterior as GaussianProcessChainPosterior
     from cavity.models.gp.model import GaussianProcess as GaussianProcess
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior

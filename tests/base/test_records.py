@@ -96,6 +96,7 @@ POSTERIORS = {
     "gaussian_process, labels": lambda: process(likelihoods.Probit(), LABELS),
     "gaussian_process_chain": lambda: chain(likelihoods.StudentT(0.1, 3.0), 10.0 * Y),
     "gaussian_process_chain, noise": lambda: chain(noise_variance=np.ones(7), sample_weight=[2.0, 0, 1, 1, 1, 1, 1]),
+    "gaussian_process_end": lambda: chain(likelihoods.StudentT(0.1, 3.0), 10.0 * Y).keep_end(),
     "glm": lambda: GLM(likelihoods.Probit()).fit(X, LABELS),
     "glm, wide": lambda: GLM(likelihoods.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
     "glm, matrix": lambda: GLM(likelihoods.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
@@ -170,6 +171,9 @@ def uses(posterior):
     if kind == "gaussian_process_chain":
         X_new = X_new[:, :1]
         return [lambda: p.predict(X_new), lambda: p.mean, lambda: p.sample(X_new, 1, 0)]
+    if kind == "gaussian_process_end":
+        X_new = p.time + np.abs(X_new[:, :1])
+        return [lambda: p.predict(X_new), lambda: p.state_mean, lambda: p.sample(X_new, 1, 0)]
     if kind == "glm":
         X_new = np.ones((2, len(p.mean)))
         matrix = [lambda: p.covariance] if p.model.approximation == "full" else []

@@ -382,3 +382,21 @@ def test_pictures_know_no_offsets_and_predictions_do(run, tmp_path):
     X, known = np.column_stack([columns["a"], columns["b"]]), {"offset": columns["log_time"]}
     expected = np.column_stack([*posterior.predict(X, **known), posterior.expected(X, **known)])
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=SOLVES)
+
+
+def test_long_series_are_chains(tmp_path, run):
+    rng = np.random.default_rng(0)
+    t = np.sort(rng.uniform(0, 100, 2500))
+    path = write(tmp_path / "series.csv", {"t": t, "n": rng.poisson(np.exp(1.0 + np.sin(t)))})
+    settings = ("--covariance", "matern32(1,2)", "--likelihood", "poisson", "--no-learn", "--target", "n")
+    status, out, _ = run(path, *settings, "--output", tmp_path / "chain.npz")
+    assert status == 0
+    posterior = cavity.load(tmp_path / "chain.npz")
+    assert type(posterior) is cavity.GaussianProcessChainPosterior
+    assert f"{posterior.log_evidence:.6f} nats" in out
+    status, _, err = run(path, *settings, "--method", "dense")
+    assert status == 2
+    assert "2500 rows need" in err
+    status, _, err = run(path, "--covariance", "rbf", "--target", "n", "--method", "chain", "--rows", "100")
+    assert status == 2
+    assert "'chain' is for the covariances" in err

@@ -47,6 +47,9 @@ POSTERIORS = {
     "gaussian_process_chain": lambda: cavity.GaussianProcess("matern32", "student-t", method="chain").fit(
         X[:, :1], Y, learn=False
     ),
+    "gaussian_process_end": lambda: (
+        cavity.GaussianProcess("matern32", "student-t", method="chain").fit(X[:, :1], Y, learn=False).keep_end()
+    ),
     "glm": lambda: cavity.GLM("logit", intercept=True).fit(X, LABELS),
     "linear_regression": lambda: cavity.LinearRegression(ard=True).fit(X, Y),
     "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),

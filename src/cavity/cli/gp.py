@@ -7,12 +7,26 @@ from cavity.cli.options import Number, Option, OptionGroup, make_flag
 
 MAX_ROWS_UNASKED = 2000  # more rows are fitted only with --rows
 ROWS_OPTION = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
-OPTIONS_WITHOUT_FORMULA = ("target", "categorical", "mean", "rows", "variance", "lengthscale", "period", "plot")
+OPTIONS_WITHOUT_FORMULA = (
+    "target",
+    "categorical",
+    "mean",
+    "rows",
+    "variance",
+    "lengthscale",
+    "period",
+    "plot",
+    "method",
+)
 FORMULA_HELP = "target and mean function, as 'y ~ a + C(b)', in place of --target and --mean (formula extra)"
+COMMAND_METHODS = ("dense", "chain")
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP),
     *gaussian_processes.make_model_options(regression_data.LIKELIHOOD_HELP.format("probit")),
+    Option(
+        "--method", COMMAND_METHODS, "matrices, or a chain for one column and Matern covariances (default by the rows)"
+    ),
     Option("--mean", gaussian_processes.MEAN_FUNCTIONS, "default zero for classes, else constant (learnt)"),
     make_flag("--no-learn", "keep all hyperparameters at their first values"),
     regression_data.INTEGRATE_OPTION,
@@ -45,7 +59,7 @@ def fit(options):
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
     mean_setting, setting = 0.0 if mean == "zero" else mean, options.integrate or False
-    model = GaussianProcess(covariance, likelihood, mean_setting, integrate=setting)
+    model = GaussianProcess(covariance, likelihood, mean_setting, options.method or "auto", setting)
     learn = False if options.no_learn else ("covariance" if fixed else True)
     search = collect_fit_options(options) | {"learn": learn, "n_starts": options.starts}
     posterior, seconds = time_call(model.fit, **problem.data(), **search)
@@ -58,9 +72,17 @@ def problem_of(table, options):
     kind = options.likelihood or regression_data.choose_likelihood(table, options)
     problem = regression_data.choose_columns(table, options, kind)
     problem = problem.without_constants().with_columns()
-    n = count_fitted_rows(table, options, len(problem.y))
+    n = len(problem.y) if may_chain(problem, options) else count_fitted_rows(table, options, len(problem.y))
     problem = gaussian_processes.add_scales(problem, slice(n))
     return problem.part(slice(n)), problem.part(slice(n, None)) if n < len(problem.y) else None
+
+
+def may_chain(problem, options):
+    """Return whether all rows are fitted however many they are, by a chain."""
+    from cavity.models.gp.chain_processes import find_obstacle
+
+    asked = options.rows is None and options.method != "dense"
+    return asked and find_obstacle(options.covariance, None, problem.X.shape[1]) is None
 
 
 def count_fitted_rows(table, options, total):

@@ -20,6 +20,7 @@ MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no da
     "gaussian_mixture": "models.mixture.model.GaussianMixture",
     "gaussian_process": "models.gp.model.GaussianProcess",
     "gaussian_process_chain": "models.gp.model.GaussianProcess",
+    "gaussian_process_end": "models.gp.model.GaussianProcess",
     "glm": "models.glm.model.model_from_settings",
     "linear_regression": "models.regression.linear.LinearRegression",
     "many": "models.glm.model.",

@@ -6,7 +6,7 @@ from cavity.base.loop import STOPPED_STATUS
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
-SHORT_CURVATURE_STEP = 1e-3  # of a free number, where the gradient at the maximum is known
+SHORT_CURVATURE_STEP = 3e-4  # of a free number, where the gradient at the maximum is known
 CURVATURE_TOL = 1e-5  # of fits: a larger one changes the seventh digit
 MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: less curvature may be no maximum
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"

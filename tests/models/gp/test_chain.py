@@ -113,9 +113,9 @@ def test_the_method():
     ("covariance", "mean", "shape", "message"),
     [
         (RBF(), None, (5, 1), "Matern12, Matern32, Matern52 and Constant, multiples and sums of them, got RBF"),
-        ("rbf", None, (5, 1), "got 'rbf'"),
-        (None, None, (5, 1), "got 'rbf'"),
-        (Matern12() * Matern32(), None, (5, 1), "multiples and sums"),
+        ("rbf", None, (5, 1), "got rbf"),
+        (None, None, (5, 1), "got rbf"),
+        (Matern12() * Matern32(), None, (5, 1), "multiples and sums of them, got Matern12 . Matern32"),
         (Matern(3.5), None, (5, 1), "Matern12, Matern32"),
         (Matern32(), None, (5, 2), "one column, times, got 2 columns"),
         (Matern32(), "x + z", (5, 1), "a mean that is a number, coefficients, 'constant' or 'linear', got 'x . z'"),
@@ -219,3 +219,64 @@ def test_a_flag_of_noise_lost_in_rounding():
     model = cavity.GaussianProcess(Matern32(1e300), likelihoods.Gaussian(1e-300), method="chain")
     with pytest.raises((cavity.NotPositiveDefiniteError, OverflowError)):
         model.fit(np.zeros((3, 1)), [0.0, 1.0, 2.0], learn=False)
+
+
+def test_pictures():
+    pytest.importorskip("matplotlib")
+    X, y = data()
+    model = cavity.GaussianProcess(Matern32(1.0, 2.0), "poisson", method="chain")
+    posterior = model.fit(X[X[:, 0] < 100], y["poisson"][X[:, 0] < 100], learn=False)
+    assert posterior.plot(X[X[:, 0] < 100], y["poisson"][X[:, 0] < 100]).get_lines()
+
+
+@pytest.mark.parametrize("given_noise", [False, True])
+def test_states_at_the_end_are_those_of_all_rows(given_noise, tmp_path):
+    rng = np.random.default_rng(0)
+    t = np.sort(np.append(rng.uniform(0, 30, 118), [20.0, 20.0]))
+    y, noise = rng.normal(np.sin(t), 0.3), rng.uniform(0.05, 0.2, 120) if given_noise else None
+    model = cavity.GaussianProcess(COVARIANCES["sum"] + Matern12(0.5, 3.0), likelihoods.Gaussian(0.09), 0.3, "chain")
+
+    def rows(part):
+        part = rng.permutation(np.arange(120)[part])  # in any order
+        return (t[part, None], y[part]), {} if noise is None else {"noise_variance": noise[part]}
+
+    (X, values), known = rows(slice(None))
+    whole = model.fit(X, values, learn=False, **known)
+    (X, values), known = rows(slice(0, 80))
+    state = model.fit(X, values, learn=False, **known).keep_end()
+    for first in range(80, 120, 10):
+        (X, values), known = rows(slice(first, first + 10))
+        state = state.update(X, values, **known)
+    expected = whole.keep_end()
+    assert (state.time, state.n_samples) == (t[-1], 120)
+    assert state.log_evidence == pytest.approx(whole.log_evidence, rel=AT_REST)
+    np.testing.assert_allclose(state.state_mean, expected.state_mean, atol=ROOT_EPS)
+    np.testing.assert_allclose(state.state_covariance, expected.state_covariance, atol=ROOT_EPS)
+    new = t[-1] + np.array([[0.0], [0.7], [5.0], [1e6]])
+    for mine, theirs in zip(state.predict(new), whole.predict(new), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=ROOT_EPS)
+    np.testing.assert_allclose(state.predict_covariance(new)[1], whole.predict_covariance(new)[1], atol=ROOT_EPS)
+    state.save(tmp_path / "state")
+    again = cavity.load(tmp_path / "state")
+    np.testing.assert_array_equal(again.predict(new), state.predict(new))
+    with pytest.raises(ValueError, match=r"X must have times from .* on, the last one, got 1 in row 1"):
+        state.predict([[40.0], [1.0]])
+    with pytest.raises(ValueError, match="noise_variance must be given for all rows or for none"):
+        state.update(new, np.zeros(4), **({} if given_noise else {"noise_variance": np.ones(4)}))
+
+
+def test_states_of_counts_keep_earlier_sites():
+    """Rows one by one are assumed-density filtering; all of them at once are EP given the state."""
+    rng = np.random.default_rng(1)
+    t = np.sort(rng.uniform(0, 30, 300))
+    y = rng.poisson(np.exp(1.0 + np.sin(t)))
+    model = cavity.GaussianProcess(Matern32(0.5, 2.0), "poisson", 1.0, "chain")
+    whole = model.fit(t[:, None], y, learn=False)
+    state = model.fit(t[:150, None], y[:150], learn=False).keep_end()
+    for first in range(150, 300, 3):
+        state = state.update(t[first : first + 3, None], y[first : first + 3])
+    assert state.log_evidence == pytest.approx(whole.log_evidence, rel=0.002)
+    new = t[-1] + np.array([[0.1], [1.0], [5.0]])
+    (mean, variance), (expected, of_all) = state.predict(new), whole.predict(new)
+    np.testing.assert_allclose(mean, expected, atol=0.1 * np.sqrt(of_all.min()))
+    np.testing.assert_allclose(variance, of_all, rtol=0.02)

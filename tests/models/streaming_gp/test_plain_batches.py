@@ -54,9 +54,9 @@ def test_the_bits_of_the_general_way_in(monkeypatch):
     state, general, threaded = start(), start(), start()
     for low in range(0, N, 60):
         state.update(X[low : low + 60], y[low : low + 60])
-        assert taken[-1] is not None
+        assert taken[-1]
         general.update(X[low : low + 60].tolist(), y[low : low + 60])
-        assert taken[-1] is None
+        assert not taken[-1]
         threaded.update(X[low : low + 60].tolist(), y[low : low + 60], n_threads=2)
         assert_equal(state, general)
         assert_equal(state, threaded)

@@ -12,6 +12,7 @@ from cavity.base import arrays
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.results import freeze_arrays
 from cavity.ep.chain import ChainFilter, Times
+from cavity.models.gp.chain_end import GaussianProcessEndPosterior
 from cavity.models.gp.chain_evidence import ChainEvidence
 from cavity.models.gp.chain_processes import gather_gradient, make_blocks
 from cavity.models.gp.evidence import leave_one_out_exactly, make_fit
@@ -115,6 +116,41 @@ class GaussianProcessChainPosterior(RowsPosterior):
         """The states between the rows in use."""
         times, rho, g = self._sites_in_use
         return self._filter(Times(times), rho, g).smooth(slopes=True)
+
+    def keep_end(self) -> GaussianProcessEndPosterior:
+        """Return the state after the last row, to which later rows are added without those of this posterior.
+
+        Returns
+        -------
+        GaussianProcessEndPosterior
+            It predicts from the last time on.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> noise = cavity.likelihoods.Gaussian(0.1)
+        >>> model = cavity.GaussianProcess(cavity.covariances.Matern32(), noise, method="chain")
+        >>> state = model.fit([[0.0], [1.0]], [0.3, 0.6], learn=False).keep_end()
+        >>> state.update([[1.5]], [0.9]).state_mean.round(2).tolist()
+        [0.81, 0.03]
+        """
+        filtered = self._smoother.filtered
+        last, p = filtered.moments[-1], int(np.sum(filtered.blocks[:, 0]))
+        covariance = np.empty((p, p))
+        i, j = np.tril_indices(p)
+        covariance[i, j] = covariance[j, i] = last[p:]
+        shared = {"columns": self.columns, "roles": self.roles, "classes": self.classes, "_options": self._options}
+        return GaussianProcessEndPosterior(
+            model=self.model,
+            time=float(filtered.times.sorted[-1]),
+            state_mean=last[:p].copy(),
+            state_covariance=covariance,
+            log_evidence=self.log_evidence,
+            n_samples=self.n_samples,
+            has_offset=self.has_offset,
+            _has_noise=self._rows.noise is not None,
+            **shared,
+        )
 
     @cached_property
     def log_evidence_gradient(self) -> Any:

@@ -5,7 +5,7 @@ import numpy as np
 from cavity.base.arrays import error_of
 from cavity.covariances import Constant, Matern, Matern12, Matern32, Matern52, Product
 from cavity.covariances.base import Covariance
-from cavity.covariances.slots import gather_free_gradient, get_parts, list_leaves
+from cavity.covariances.slots import gather_free_gradient, get_parts
 from cavity.covariances.strings import parse
 from cavity.ep.chain import MAX_STATES
 
@@ -37,14 +37,15 @@ def find_obstacle(covariance, mean, n_features=1):
         return f"is for a mean that is a number, coefficients, 'constant' or 'linear', got {mean!r}"
     if isinstance(covariance, Covariance):
         terms = [[_count_states(factor) for factor in factors] for factors in _list_terms(covariance)]
+        shown = " + ".join(" * ".join(type(leaf).__name__ for leaf in factors) for factors in _list_terms(covariance))
     else:
-        terms = [[STATES_OF_NAMES.get(name) for name, _ in factors] for factors in parse(covariance or "rbf")]
+        shown = covariance or "rbf"
+        terms = [[STATES_OF_NAMES.get(name) for name, _ in factors] for factors in parse(shown)]
     if any(None in term or np.count_nonzero(term) > 1 for term in terms):
         return (
-            "is for the covariances Matern12, Matern32, Matern52 and Constant, multiples and sums of them, got "
-            f"{covariance or 'rbf'!r}"
+            f"is for the covariances Matern12, Matern32, Matern52 and Constant, multiples and sums of them, got {shown}"
         )
-    if sum(max(*term, 1) if len(term) > 1 else max(term[0], 1) for term in terms) > MAX_STATES:
+    if sum(max([1, *term]) for term in terms) > MAX_STATES:
         return f"is for at most {MAX_STATES} states, smoothness + 1/2 of each term, got {len(terms)} terms"
     return None
 
@@ -80,5 +81,4 @@ def gather_gradient(covariance, by_block):
     for factors, (by_variance, by_length) in zip(_list_terms(covariance), by_block.tolist(), strict=True):
         for leaf in factors:
             by_kernel += [by_variance, by_length] if _count_states(leaf) else [by_variance]
-    assert len(by_kernel) == sum(len(leaf._slots) for leaf in list_leaves(covariance))
     return gather_free_gradient(covariance, np.array(by_kernel), 1)

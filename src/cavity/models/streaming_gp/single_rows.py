@@ -5,6 +5,7 @@ own, and nothing but numbers changes, further rows are added to it in place, in 
 all sums as well: Ctrl-C is answered before it or after it.
 """
 
+from dataclasses import replace
 from math import log, log1p
 
 import numpy as np
@@ -14,6 +15,7 @@ from cavity.ep.sites import Sites
 from cavity.models.streaming_gp.inducing_basis import kernel
 from cavity.models.streaming_gp.inducing_choice import compute_avoidable_loss
 from cavity.models.streaming_gp.new_data_factor import MIN_EXPLAINED_SHARE
+from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_loss_rates, is_exact
 
 FLOAT64_DTYPE = np.dtype(np.float64)
@@ -168,3 +170,15 @@ class SingleRows:
         arrays = basis.factor, known.A, known.r, known.factor, known.c, known.sums, new.totals
         numbers = basis.variance, self.mean, self.noise, self.alpha, self.limit, LOG_2PI + log(self.noise)
         return kernel.RowObserver(basis.target, *arrays, *numbers).observe
+
+
+def finish_single_row(state, new):
+    """Give a StreamingGPState the snapshot with one row added, and test predictions when enough rows have come."""
+    state._now = new
+    check, information = new.predictive_check, new.information
+    if information.n - check.n >= MIN_CHECKED_ROWS:
+        exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
+        message, check = check.compare(information) if exact else (None, PredictiveCheck.of(information))
+        state._now = replace(new, predictive_check=check)
+        warn_of_surprise(message)
+    return state

@@ -23,10 +23,9 @@ from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns
 from cavity.models.streaming_gp.plain_batches import take_plain_batch
 from cavity.models.streaming_gp.posterior import SparsePosterior
-from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.record import STATE_RECORD
 from cavity.models.streaming_gp.rows import is_exact, open_rows
-from cavity.models.streaming_gp.single_rows import SingleRows
+from cavity.models.streaming_gp.single_rows import SingleRows, finish_single_row
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
 from cavity.models.streaming_gp.update import forget, merge, relearn_scales, take_rows_in
 
@@ -212,14 +211,10 @@ class StreamingGPState(SparsePosterior):
         plain = learn is progress is False and callback is event is offset is exposure is None
         plain = plain and noise_variance is sample_weight is None
         if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
-            singles = self._get_single_rows()
-            new = singles.from_arrays(self._now, X, y)
+            new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
-                return self._finish_single_row(new)
-            batch = take_plain_batch(singles, self._now, X, y)
-            if batch is not None:
-                self._now, message = batch
-                warn_of_surprise(message)
+                return finish_single_row(self, new)
+            if take_plain_batch(self, X, y):
                 return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "event": event, "offset": offset, "exposure": exposure}
@@ -237,8 +232,7 @@ class StreamingGPState(SparsePosterior):
 
         None where it is not known: after rows that came one by one, and in files of earlier versions.
         """
-        digest = self._now.digest
-        return digest if digest is not None and digest.n_rows == self.n_samples else None
+        return self._now.digest if self._now.digest and self._now.digest.n_rows == self.n_samples else None
 
     def _get_single_rows(self):
         """Return the SingleRows of the current basis and settings."""
@@ -246,18 +240,6 @@ class StreamingGPState(SparsePosterior):
         if singles is None or singles.basis is not now.basis or singles.model is not now.model:
             singles = self._singles = SingleRows(now.model, now.basis)
         return singles
-
-    def _finish_single_row(self, new):
-        """Replace the snapshot by one with the row added; test predictions when enough rows have come."""
-        self._now = new
-        check, information = new.predictive_check, new.information
-        if information.n - check.n < MIN_CHECKED_ROWS:
-            return self
-        exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
-        message, check = check.compare(information) if exact else (None, PredictiveCheck.of(information))
-        self._now = replace(new, predictive_check=check)
-        warn_of_surprise(message)
-        return self
 
     def copy(self) -> StreamingGPState:
         """A state of its own, for the same rows.

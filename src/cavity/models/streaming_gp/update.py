@@ -32,6 +32,7 @@ from cavity.models.streaming_gp.predictive_checks import PredictiveCheck, find_s
 from cavity.models.streaming_gp.rescaling import learn_scales, multiply_covariance, rescale_information
 from cavity.models.streaming_gp.rows import BatchRows, compute_features, compute_loss_rates, is_exact
 from cavity.models.streaming_gp.search import learn_batch
+from cavity.models.streaming_gp.single_rows import finish_single_row
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE
 from cavity.runs.executors import Threads, single_blas
 
@@ -206,7 +207,7 @@ def take_rows_in(state, X, observations, learn, run):
                 changes |= {"uniform": False, "history": now.history.with_rows(rows)}
             new = state._get_single_rows().from_rows(now, rows, changes)
             if new is not None:
-                return state._finish_single_row(new)
+                return finish_single_row(state, new)
         with run.open(now.model, rows.named()) as threads:
             update = Update(now, rows, run, threads)
             new, message = update.run(learn, scales, names)

@@ -47,10 +47,8 @@ class StructuredRows:
     def prior_targets(self):
         """The parameters, as priors may be of them."""
         parameters = self.built.prior.parameters
-        names = name_parameters(self.name, [each.name for each in parameters])
-        return [
-            PriorTarget(name, each.name, each.scale, self.name) for name, each in zip(names, parameters, strict=True)
-        ]
+        names = name_parameters(self.name, [p.name for p in parameters])
+        return [PriorTarget(name, p.name, p.scale, self.name) for name, p in zip(names, parameters, strict=True)]
 
     def values(self, rows):
         """The rows Z of some rows, a mask or a slice."""
@@ -125,11 +123,11 @@ def build_structured(terms, table, X, names, constant=False, in_use=None):
         The rows that decide on ranges and knots of smooths; by default all. States and levels are those of all rows.
     """
     built = _name_apart(terms, [term.build(_select_to_build(table, term, in_use)) for term in terms])
-    repeated = find_repeated([each.name for each in built])
+    repeated = find_repeated([term.name for term in built])
     if repeated is not None:
         raise error_of("effects", f"must have each term once, got {repeated} twice")
-    rows = [StructuredRows(each, design) for each, design in zip(built, read_structured(built, table), strict=True)]
-    idle = next((each.name for each in rows if not np.any(each.Z.data)), None)
+    rows = [StructuredRows(term, design) for term, design in zip(built, read_structured(built, table), strict=True)]
+    idle = next((block.name for block in rows if not np.any(block.Z.data)), None)
     if idle is not None:
         raise error_of("effects", f"must act in some row, got {idle}, whose weights are 0 or cancel in every row")
     columns = _find_fixed_columns(built, table)
@@ -166,8 +164,8 @@ def _select(table, term):
 def _find_fixed_columns(built_terms, table):
     """Return the columns of the null spaces of terms by their names."""
     columns = {}
-    for each in built_terms:
-        columns |= each.fixed_columns(_select(table, each))
+    for built in built_terms:
+        columns |= built.fixed_columns(_select(table, built))
     return columns
 
 
@@ -197,8 +195,8 @@ def read_structured(built_terms, table, levels="known", settings=None):
     """Return the rows Z of structured terms for new rows, CSR arrays (M, k), given the values of their parameters."""
     settings = [None] * len(built_terms) if settings is None else settings
     return [
-        design_rows(each, _select(table, each), levels, setting)
-        for each, setting in zip(built_terms, settings, strict=True)
+        design_rows(built, _select(table, built), levels, setting)
+        for built, setting in zip(built_terms, settings, strict=True)
     ]
 
 

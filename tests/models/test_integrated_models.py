@@ -301,7 +301,11 @@ REFUSED = [
         "must be False without",
     ),
     (lambda: cavity.StreamingGP(integrate="grid"), TypeError, "only GLM, MixedGLM and GaussianProcess integrate"),
-    (lambda: cavity.GaussianMixture(2, integrate="grid"), TypeError, "only GLM, MixedGLM and GaussianProcess integrate"),
+    (
+        lambda: cavity.GaussianMixture(2, integrate="grid"),
+        TypeError,
+        "only GLM, MixedGLM and GaussianProcess integrate",
+    ),
     (lambda: fit_times("grid").update(np.ones((1, 1)), [1.0]), ValueError, "cannot be updated"),
     (lambda: fit_wave().update(X, WAVE), ValueError, "cannot be updated"),
     (lambda: fit_wave().standard_errors(), ValueError, "hyperparameters are integrated"),

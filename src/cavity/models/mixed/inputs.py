@@ -94,8 +94,9 @@ class Inputs:
         names = reader.columns or name_coefficients(None, X.shape[1], False)
         likelihood = observations.likelihood
         constant = is_intercept_left_out(model, likelihood) if model.formula else learns_level(likelihood)
-        table, weights = bin_covariates(structured, table, model.bins), observations.weights
+        weights = observations.weights
         in_use = None if weights is None or np.all(weights > 0) else weights > 0
+        table, X = bin_covariates(structured, table, model.bins, in_use, X, names)
         rows, X, null_names = build_structured(structured, table, X, names, constant, in_use)
         bare = tuple(term.without_rows() for term in terms)
         structured = tuple(block.built for block in rows)

@@ -88,18 +88,26 @@ class StructuredRows:
         return {f"{part} of {self.name}": getattr(self.Z, part) for part in ("data", "indices", "indptr")}
 
 
-def bin_covariates(terms, table, bins):
-    """Return a table whose covariates of smooths have at most so many different values; None changes nothing."""
+def bin_covariates(terms, table, bins, in_use, X, names):
+    """Return a table whose covariates of smooths have at most so many different values, and X with them.
+
+    The range is that of the rows in use, None for all; values of other rows beyond it stay. None as `bins` changes
+    nothing.
+    """
     if bins is None:
-        return table
-    table = dict(table)
+        return table, X
+    table, X = dict(table), X.copy()
     for name in dict.fromkeys(name for term in terms for name in term.binned_variables):
         x = read_numbers(table, name)
-        low, high = float(np.min(x)), float(np.max(x))
-        if len(np.unique(x)) > bins:
+        own = x if in_use is None else x[in_use]
+        low, high = float(np.min(own)), float(np.max(own))
+        if len(np.unique(own)) > bins:
             step = (high - low) / (bins - 1)
-            table[name] = np.clip(low + step * np.rint((x - low) / step), low, high)
-    return table
+            binned = np.clip(low + step * np.rint((x - low) / step), low, high)
+            table[name] = np.where((x < low) | (x > high), x, binned)
+            if isinstance(name, int) or name in names:  # a linear effect of the covariate is that of the binned one
+                X[:, name if isinstance(name, int) else names.index(name)] = table[name]
+    return table, X
 
 
 def build_structured(terms, table, X, names, constant=False, in_use=None):

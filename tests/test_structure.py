@@ -24,7 +24,7 @@ SHARED = {"linear", "process", "formula", "many"}  # what families share
 MAX_FUNCTION_LINES = 50  # without the docstring
 MAX_FILE_LINES = 450
 MAX_ARGUMENTS = 12
-MAX_FUNCTIONS_OF_MORE_ARGUMENTS = 12
+MAX_FUNCTIONS_OF_MORE_ARGUMENTS = 13  # fits and updates: arguments of rows and settings of iterations
 NAMES_OF_KERNELS = (  # the operations and kinds of sites that the compiled kernels number
     "CONSTANT WHITE LINEAR RBF MATERN12 MATERN32 MATERN52 MATERN PERIODIC ADD MULTIPLY PROBIT LOGIT POISSON BINOMIAL "
     "GAUSSIAN LAPLACE CLUTTER INTERVAL GAMMA WEIBULL TWEEDIE BETA HURDLE CLOGLOG"

@@ -49,7 +49,7 @@ def search(name, path, killed_at=np.inf):
     with Threads(1) as threads, job, job.open_checkpoint(model, {"X": X, "y": y}):
         rows = add_prior_means(model, Rows.checked(model.likelihood, X, y))
         evidence = Counted(likelihood, rows, threads, Options.checked(schedule="sequential"))
-        result = learn(Settings.of(model, evidence.rows), evidence, True, tuple(likelihood.parameters), 2, job)
+        result, _ = learn(Settings.of(model, evidence.rows), evidence, True, tuple(likelihood.parameters), 2, job)
     return result, len(made)
 
 

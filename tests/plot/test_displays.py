@@ -109,6 +109,16 @@ def test_every_kind_of_posterior_has_a_picture():
     assert set(POSTERIOR_CLASSES) == set(posterior_figures.PLAN_BY_KIND)
 
 
+def test_the_end_of_a_chain_is_drawn_from_its_time_on():
+    t = np.arange(50.0)
+    model = cavity.GaussianProcess(cavity.covariances.Matern32(), "gaussian", method="chain")
+    state = model.fit(t[:, None], np.sin(t), learn=False).keep_end()
+    (curve,) = state.plot(np.linspace(49.0, 60.0, 5)[:, None]).lines[:1]
+    assert curve.get_xdata().min() == 49.0
+    with pytest.raises(ValueError, match="X must be given"):
+        state.plot()
+
+
 def test_intervals_are_those_of_the_summary():
     posterior = glm()
     display = plot.IntervalDisplay.from_posterior(posterior, level=0.8, intercept=True)

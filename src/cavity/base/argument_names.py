@@ -46,7 +46,7 @@ ADVICE_BY_NAME = {
     **dict.fromkeys(("groups", "group"), "cavity.MixedGLM has groups, as has a formula with (1 | group)"),
     **dict.fromkeys(("formula", "family", "link"), "cavity.GLM and cavity.MixedGLM have formulas and likelihoods"),
     "data": "a formula is given to the model and the data to its fit",
-    "integrate": "GLM, MixedGLM and GaussianProcess integrate hyperparameters; streams, mixtures and mean field do not",
+    "integrate": "only GLM, MixedGLM and GaussianProcess integrate over hyperparameters",
     "type": "predict returns moments of f, expected those of y, predict_proba probabilities",
     **dict.fromkeys(("return_std", "return_var", "se_fit"), "predict returns mean and variance"),
 }

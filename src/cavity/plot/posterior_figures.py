@@ -300,6 +300,7 @@ PLAN_BY_KIND = {  # functions that plan a figure, by the kind of posterior in sa
     "gaussian_mixture": _mixture,
     "gaussian_process": _process,
     "gaussian_process_chain": _process,
+    "gaussian_process_end": _process,
     "glm": _coefficients,
     "linear_regression": _coefficients,
     "logistic_regression": _coefficients,

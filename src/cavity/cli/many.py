@@ -4,6 +4,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.results import format_count
 from cavity.base.summary import Table
 from cavity.cli import input_tables
@@ -12,19 +13,24 @@ from cavity.cli.fit_commands import collect_fit_options, fit_command, format_sec
 from cavity.cli.formulas import TableColumns
 from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup
 from cavity.cli.regression_data import EXPOSURE_OPTION, LIKELIHOOD_NAMES, ROW_OPTIONS
+from cavity.likelihoods.names import SHARE_LIKELIHOODS
 
 FORMULA_HELP = "effects, as '~ treated + (1 | donor)' (formula extra)"
 TARGET_HELP = "the responses: names of columns, or patterns such as 'gene_*'"
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
-    Option("--likelihood", LIKELIHOOD_NAMES, "of every response", required=True),
+    Option("--likelihood", (*LIKELIHOOD_NAMES, *SHARE_LIKELIHOODS), "of every response", required=True),
     Number("--prior-variance", "positive", "V", "of each coefficient (default in the scale of column and target)"),
     Option("--share", "A,B", "what is shrunk across responses: dispersion, names of coefficients"),
     Option("--effect", "EFFECT", "a coefficient, or an expression of several, to print (default the last one)"),
 )
 COLUMN_OPTIONS = OptionGroup(
-    "columns", Option("--target", "A,B", TARGET_HELP, required=True), *ROW_OPTIONS, EXPOSURE_OPTION
+    "columns",
+    Option("--target", "A,B", TARGET_HELP, required=True),
+    *ROW_OPTIONS,
+    EXPOSURE_OPTION,
+    Option("--trials", "A,B", "of binomial successes: one column, or one for each response in their order"),
 )
 ROW_ROLES = ("offset", "exposure", "weights")
 MOST_ROWS_PRINTED = 20
@@ -46,8 +52,6 @@ def fit(options):
     from cavity.models.glm.model import GLM
     from cavity.models.mixed.model import MixedGLM
 
-    if options.missing == "drop":
-        raise ValueError("--missing drop has no meaning for fit many: responses with gaps are left out one by one")
     table, y = input_tables.open_table(options), "response"
     while y in table.names:
         y += "_"
@@ -59,10 +63,22 @@ def fit(options):
     kind = MixedGLM if has_random_effects(f"{y} {formula}") else GLM
     model = kind(formula, options.likelihood, prior_variance=options.prior_variance)
     share = None if options.share is None else tuple(split_names(options.share))
-    arguments = {"names": names, "share": share} | rows | collect_fit_options(options)
-    posterior, seconds = time_call(model.fit_many, data, table.matrix(names), **arguments)
+    Y = table.matrix(names)
+    if options.trials is not None:
+        trials = table.matrix(find_targets(table, options.trials))
+        rows["trials"] = trials[:, 0] if trials.shape[1] == 1 else trials
+    if options.missing == "drop":
+        data, rows, Y = drop_rows(data, rows, Y)
+    arguments = {"names": names, "share": share, "missing": options.missing} | rows | collect_fit_options(options)
+    posterior, seconds = time_call(model.fit_many, data, Y, **arguments)
     effect = options.effect or posterior.coefficient_names[-1]
     return posterior, report(table, posterior, effect, seconds), {"combination": effect}
+
+
+def drop_rows(data, rows, Y):
+    """Return columns, arguments of rows and responses without the rows in which a column has no value."""
+    index, _ = complete_rows(data | {name: value for name, value in rows.items() if name != "trials"}, "drop")
+    return (data, rows, Y) if index is None else (take_rows(data, index), take_rows(rows, index), Y[index])
 
 
 def find_targets(table, typed):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cavity.base.arrays import error_of
+from cavity.base.errors import missing_extra_error
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.lazy_scipy import sparse
 
@@ -63,8 +64,7 @@ def _find_contiguity(graph):
     try:
         from libpysal.weights import Queen
     except ImportError as error:
-        way = "a table of polygons needs libpysal to find neighbours, which is not installed"
-        raise ImportError(f"graph: {way}; pip install libpysal") from error
+        raise missing_extra_error("libpysal for a table of polygons", "areas") from error
     return Queen.from_dataframe(graph, use_index=True)
 
 

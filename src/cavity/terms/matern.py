@@ -59,8 +59,8 @@ class MaternChain(StructuredTerm):
     -----
     NumericalWarning
         If states are so close beside the lengthscale that the log evidence may be off by more than 1e-6: about
-        1e-16 sum (dt/lengthscale)^(-2 smoothness), dt from each state to the next. If knots are so far apart that f
-        between them is too smooth.
+        1e-16 sum (dt/lengthscale)^(-2 smoothness), dt from each state to the next; means and sds of f lose less, below
+        1e-8 where nothing is said. If knots are so far apart that f between them is too smooth.
 
     Notes
     -----

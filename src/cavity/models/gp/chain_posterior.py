@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.results import freeze_arrays
-from cavity.ep.chain import ChainFilter, Times
+from cavity.ep.chain import ChainFilter, Times, unpack
 from cavity.models.gp.chain_end import GaussianProcessEndPosterior
 from cavity.models.gp.chain_evidence import ChainEvidence
 from cavity.models.gp.chain_processes import gather_gradient, make_blocks
 from cavity.models.gp.evidence import leave_one_out_exactly, make_fit
 from cavity.models.gp.rows_posterior import RowsPosterior
 from cavity.models.gp.saved import CHAIN_RECORD
+from cavity.models.row_predictions import name_moments, predict_rows
 
 
 def build_chain_posterior(model, evidence, point, search=None, hyperparameters=None, **labels):
@@ -58,8 +61,8 @@ class GaussianProcessChainPosterior(RowsPosterior):
 
     Notes
     -----
-    All costs are linear in N, those of `predict_covariance` and `sample` for each new row. There is no covariance of
-    all rows; `predict_covariance` has that of some. States between the rows are those of a Kalman filter and smoother,
+    All costs are linear in N. There is no covariance of all rows; `predict_covariance` has that of some, at a cost of
+    N + n^2 for n of them. States between the rows are those of a Kalman filter and smoother,
     which predictions compute once from the sites.
 
     `converged` includes the stopping rule of the search for hyperparameters, whose `standard_errors` are computed on
@@ -117,6 +120,86 @@ class GaussianProcessChainPosterior(RowsPosterior):
         times, rho, g = self._sites_in_use
         return self._filter(Times(times), rho, g).smooth(slopes=True)
 
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments, on_collections=False)
+    def predict_filtered(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise: bool = False,
+        trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
+        n_threads: int | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predict f at new rows, or a new observation y, each given the rows of the fit up to its time only.
+
+        These are filtered moments, those of a Kalman filter, where `predict` has smoothed ones, given all rows. Rows at
+        the time itself count. Before the first row they are the prior's, from the last one on those of `predict`.
+
+        Parameters
+        ----------
+        X : array_like (n, D), data frame, path, list of paths, or Source
+            Rows; those of files are read block by block.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f, or of y, given the rows up to each time; or a pandas.DataFrame.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As in `predict`.
+        NotPositiveDefiniteError
+            Where some sites have negative precisions, as outliers have under Student t noise: if those up to a time
+            have no proper posterior without later ones.
+
+        Notes
+        -----
+        Hyperparameters and the mean are those of the fit, which has seen all rows. With Gaussian noise the moments are
+        those of a fit of the earlier rows with these settings. With other likelihoods the Gaussian sites that stand for
+        earlier rows are those that EP found with all rows; a fit of the earlier rows alone has slightly other ones.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> noise = cavity.likelihoods.Gaussian(0.1)
+        >>> model = cavity.GaussianProcess(cavity.covariances.Matern32(), noise, method="chain")
+        >>> posterior = model.fit([[0.0], [1.0]], [0.3, 0.6], learn=False)
+        >>> (mean, variance), (smoothed, _) = posterior.predict_filtered([[0.5]]), posterior.predict([[0.5]])
+        >>> mean.round(2).tolist(), smoothed.round(2).tolist()
+        ([0.21], [0.45])
+        """
+        moments = self._latent(X, offset, exposure, n_threads, find_moments=self._filtered_moments)
+        return self._observed(X, moments, noise, trials)
+
+    def _filtered_moments(self, X, threads, cache):
+        filtered, times = self._smoother.filtered, np.ascontiguousarray(X[:, 0])
+        improper = ~filtered.proper_until[filtered.count_until(times)]
+        if improper.any():
+            raise NotPositiveDefiniteError(
+                f"the rows up to time {times[np.argmax(improper)]:g} have no proper posterior without later ones: some "
+                "of their sites have negative precisions; fit these rows alone"
+            )
+        return filtered.predict(times)
+
     def keep_end(self) -> GaussianProcessEndPosterior:
         """Return the state after the last row, to which later rows are added without those of this posterior.
 
@@ -136,9 +219,7 @@ class GaussianProcessChainPosterior(RowsPosterior):
         """
         filtered = self._smoother.filtered
         last, p = filtered.moments[-1], int(np.sum(filtered.blocks[:, 0]))
-        covariance = np.empty((p, p))
-        i, j = np.tril_indices(p)
-        covariance[i, j] = covariance[j, i] = last[p:]
+        covariance = unpack(last[None], p)[0]
         shared = {"columns": self.columns, "roles": self.roles, "classes": self.classes, "_options": self._options}
         return GaussianProcessEndPosterior(
             model=self.model,
@@ -165,17 +246,13 @@ class GaussianProcessChainPosterior(RowsPosterior):
         return self._smoother.predict(np.ascontiguousarray(X[:, 0]))
 
     def _joint(self, X, gram, threads):
-        """The covariances of new rows are derivatives of posterior means in natural parameters of sites there."""
+        """New rows are rows without sites, of a filter and smoother of all."""
         times, rho, g = self._sites_in_use
         new, of_rows = np.unique(X[:, 0], return_inverse=True)
-        all_times = Times(np.concatenate([times, new]))
-        rho, zero = np.concatenate([rho, np.zeros(len(new))]), np.zeros(len(rho) + len(new))
-        covariance = np.empty((len(new), len(new)))
-        for j in range(len(new)):
-            unit = zero.copy()
-            unit[len(times) + j] = 1.0
-            covariance[j] = all_times.put(self._filter(all_times, rho, unit).smooth().mean)[len(times) :]
-        covariance = 0.5 * (covariance + covariance.T)[np.ix_(of_rows, of_rows)]
+        all_times, zero = Times(np.concatenate([times, new])), np.zeros(len(new))
+        smoother = self._filter(all_times, np.append(rho, zero), np.append(g, zero)).smooth(slopes=True)
+        numbers = np.flatnonzero(all_times.take(np.arange(len(times) + len(new))) >= len(times))
+        covariance = smoother.find_covariance(numbers)[np.ix_(of_rows, of_rows)]
         return self._smoother.predict(np.ascontiguousarray(X[:, 0]))[0], covariance
 
     def _project(self, variances, columns):

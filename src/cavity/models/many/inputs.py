@@ -1,20 +1,24 @@
 """The data of a fit of many responses: rows and terms as of one response, and the matrix of the responses."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import SettingsWarning, warn
+from cavity.base.errors import DROP_WAY_OUT, SettingsWarning, warn
 from cavity.base.frames import join_names
+from cavity.base.missing_values import MISSING_CHOICES
 from cavity.base.public_objects import replace_unchecked
 from cavity.models.formula.columns import column_names, get_column
+from cavity.models.many.fits import fill_missing
 from cavity.sources.dataset import open_table
-from cavity.sources.response_matrix import ResponseMatrix, split_annotated
+from cavity.sources.response_matrix import ResponseMatrix, TrialsMatrix, split_annotated
 
 RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
+ROW_WAY_OUT = "leave such rows out of X and Y: missing='drop' of fit_many is about Y only"
 ROW_ARGUMENTS = ("offset", "exposure")  # that may be matrices with a column for each response
 MAX_CHECKED_COLUMNS = 256  # of the design, whose rank is found column by column
 
@@ -29,14 +33,16 @@ class ManyInputs:
         The rows, with a column of a response where there is a formula.
     formula : str or None
         With that column before the ~.
-    y : ndarray (N,)
+    y : ndarray (N,) or (N, 2)
         The first response that the likelihood takes.
-    responses : ResponseMatrix
+    responses : ResponseMatrix or TrialsMatrix
         All of them.
     columns : dict
         The arguments of rows, those that are matrices left out.
     matrices : dict of str to ResponseMatrix
         These.
+    drops_missing : bool
+        Whether a response is fitted on the rows in which it has a value.
     """
 
     table: Any
@@ -45,16 +51,23 @@ class ManyInputs:
     responses: ResponseMatrix
     columns: dict
     matrices: dict
+    drops_missing: bool
 
     @classmethod
-    def open(cls, formula, likelihood, X, Y, names, columns):
+    def open(cls, formula, likelihood, X, Y, names, columns, missing):
         """Open rows and responses; ValueError or TypeError naming what does not fit."""
         if likelihood is None:
             message = "must be given to fit_many, as y of one response would decide for all, got None"
             raise arrays.error_of("likelihood", message)
-        if likelihood._y_ndim != 1:
+        if likelihood._y_ndim != 1 and not likelihood.takes_trials:
             message = f"of fit_many must take one number a row, got {type(likelihood).__name__}"
             raise arrays.error_of("likelihood", message)
+        columns = dict(columns)
+        trials = columns.pop("trials")
+        if (trials is not None) != likelihood.takes_trials:
+            words = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
+            got = "None" if trials is None else type(trials).__name__
+            raise arrays.error_of("trials", f"{words} {type(likelihood).__name__}, got {got}")
         annotated = split_annotated(X) if Y is None else None
         if Y is None and annotated is None:
             raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
@@ -62,6 +75,8 @@ class ManyInputs:
             X, Y, known = annotated
             names = known if names is None else names
         responses = ResponseMatrix.open(Y, "Y", names)
+        if trials is not None:
+            responses = TrialsMatrix.open(responses, trials)
         matrices = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2}
         columns = {name: None if name in matrices else value for name, value in columns.items()}
         matrices = {name: ResponseMatrix.open(value, name) for name, value in matrices.items()}
@@ -69,10 +84,11 @@ class ManyInputs:
             if matrix.shape != responses.shape:
                 message = f"must be a vector or have the shape of Y, {responses.shape}, got {matrix.shape}"
                 raise arrays.error_of(name, message)
-        y = find_first_response(likelihood, responses)
+        drops_missing = arrays.check_choice(missing, "missing", MISSING_CHOICES) == "drop"
+        y = find_first_response(likelihood, responses, drops_missing)
         if formula is not None:
             X, formula = _put_response(formula, X, y)
-        return cls(X, formula, y, responses, columns, matrices)
+        return cls(X, formula, y, responses, columns, matrices, drops_missing)
 
     def offsets(self, likelihood, rows) -> Callable:
         """Return the function (low, high) -> (B, N) of known parts of f; `rows` have the offset of all responses."""
@@ -96,11 +112,12 @@ class ManyInputs:
         return read
 
 
-def find_first_response(likelihood, responses):
+def find_first_response(likelihood, responses, drops_missing):
     """Return the first response that a likelihood takes; ValueError naming the first one if there is none."""
     first = None
     for number in range(responses.shape[1]):
-        y = responses.read(number, number + 1)[0]
+        y = responses.read(number, number + 1)
+        y = (fill_missing(y)[0] if drops_missing else y)[0]
         try:
             likelihood.check(y)
         except (ValueError, TypeError) as error:
@@ -108,6 +125,17 @@ def find_first_response(likelihood, responses):
             continue
         return y
     raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")
+
+
+@contextmanager
+def replace_way_out():
+    """Let errors about rows without a value in X say what can be done about them here."""
+    try:
+        yield
+    except ValueError as error:
+        if DROP_WAY_OUT not in str(error):
+            raise
+        raise ValueError(str(error).replace(DROP_WAY_OUT, ROW_WAY_OUT)) from error
 
 
 def _put_response(formula, X, y):
@@ -122,9 +150,12 @@ def _put_response(formula, X, y):
         raise arrays.error_of("X", message, TypeError)
     columns = {name: get_column(table, name) for name in names}
     name = RESPONSE_COLUMN
-    while name in columns:
+    while name in columns or f"{name}_trials" in columns:
         name += "_"
-    return columns | {name: y}, f"{name} {formula.lstrip()}"
+    if y.ndim == 1:
+        return columns | {name: y}, f"{name} {formula.lstrip()}"
+    trials = f"{name}_trials"
+    return columns | {name: y[:, 0], trials: y[:, 1]}, f"p({name}, {trials}) {formula.lstrip()}"
 
 
 def with_formula(model, formula, **values):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base.public_objects import ArrayLike, Data
 from cavity.jobs.job import Event, Job
@@ -25,9 +25,11 @@ class ManyMixedResponses:
         *,
         groups: Any = None,
         names: Sequence[str] | None = None,
+        trials: Any = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         share: str | tuple[str, ...] | None = None,
         damping: float = 1.0,
         power: float = 1.0,
@@ -52,12 +54,17 @@ class ManyMixedResponses:
             Labels of the groups by their names; by default columns of X, which are then no features.
         names : sequence of str, optional
             Names of the responses; by default those of the columns of Y, or y1, y2, ...
+        trials : array_like (N,) or (N, G), optional
+            For binomial and beta-binomial responses: the numbers of trials, of which Y has the successes.
         offset : array_like (N,) or (N, G), or str, optional
             Known part of f.
         exposure : array_like (N,) or (N, G), or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value of a response, nan: refuse that response, naming the first row in
+            `status`, or leave them out of its fit only. Rows of X, offsets and weights have values in either case.
         share : str or tuple of str, optional
             What is shrunk across responses: "dispersion", or other parameters of the likelihood that are learnt, get a
             log-normal prior, named coefficients a factor on their prior standard deviations, found from all responses.
@@ -107,7 +114,8 @@ class ManyMixedResponses:
         Terms have one column each, as ``(1 | donor)`` and ``(0 + x | donor)`` have; levels of all terms are columns of
         a dense design, so that time grows with the cube of their number. Variances that are not given are learnt by
         response, as parameters of the likelihood are, closer to their maxima than `fit` does. A pass is a block of
-        responses.
+        responses. Rows that are equal in all columns and groups, which share a site in `fit`, have one each, so that
+        posteriors of such rows differ from those of `fit` by the error of EP.
 
         Examples
         --------
@@ -123,7 +131,7 @@ class ManyMixedResponses:
         """
         from cavity.models.mixed.many import fit_many  # takes a while to load
 
-        columns = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        columns = {"trials": trials, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         options = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         return fit_many(
             self,
@@ -134,6 +142,7 @@ class ManyMixedResponses:
             groups,
             names,
             columns,
+            missing,
             share,
             options | {"job": Job.checked(callback, progress, checkpoint, checkpoint_every)},
         )

@@ -69,7 +69,7 @@ TEXTS_BY_NAME = {
         "graphs inducing init inverse_scale jitter k K_aa K_ab K_fb K_ff_diagonal label levels "
         "mean_precision_prior mean_prior n n_bins n_init normalize_y old_covariance old_mean "
         "old_prior order other parts path reg_covar rho1 rho2 row rows sample_weight share size skewness stop "
-        "table target tau tau1 tau2 theta tolerance value values variables vector verbose warm_start "
+        "table target tau tau1 tau2 theta tolerance trials value values variables vector verbose warm_start "
         "weight_concentration_prior"
     ),
     3: (

@@ -465,7 +465,26 @@ REFUSED = {
     "share": (lambda m: m.fit_many(X, COUNTS, share="x3"), ValueError, "share must be one of"),
     "none good": (lambda m: m.fit_many(X, COUNTS - 0.5), ValueError, "Y must have a response that Poisson takes"),
     "likelihood": (lambda _: cavity.GLM().fit_many(X, COUNTS), ValueError, "likelihood must be given to fit_many"),
-    "pairs": (lambda _: cavity.GLM("binomial").fit_many(X, COUNTS), ValueError, "must take one number a row"),
+    "pairs": (
+        lambda _: cavity.GLM(likelihoods.Interval(1.0)).fit_many(X, COUNTS),
+        ValueError,
+        "must take one number a row",
+    ),
+    "no trials": (
+        lambda _: cavity.GLM("binomial").fit_many(X, COUNTS),
+        ValueError,
+        "trials are wanted by Binomial, got None",
+    ),
+    "trials": (
+        lambda m: m.fit_many(X, COUNTS, trials=COUNTS),
+        ValueError,
+        "trials are of successes, as those of binomial, not of Poisson",
+    ),
+    "other trials": (
+        lambda _: cavity.GLM("binomial").fit_many(X, COUNTS, trials=COUNTS[:, 1:]),
+        ValueError,
+        r"trials must have an entry for each row of Y, or the shape of Y, \(40, 21\), got \(40, 20\)",
+    ),
     "thresholds": (
         lambda _: cavity.GLM("ordered-probit").fit_many(X, np.minimum(COUNTS, 2)),
         ValueError,

@@ -55,27 +55,29 @@ class ResponseFits:
 
 
 def fill_missing(raw):
-    """Return responses (B, N) with the first value of each in place of missing ones, and which entries have a value."""
-    observed = ~np.isnan(raw)
+    """Return responses with the first value of each in place of missing ones, and which entries have one, (B, N)."""
+    observed = ~np.isnan(raw).reshape(*raw.shape[:2], -1).any(axis=2)
     if observed.all():
         return raw, observed
-    first = raw[np.arange(len(raw)), np.argmax(observed, axis=1)]
-    return np.where(observed, raw, first[:, None]), observed
+    filled = raw.copy()
+    for b in np.flatnonzero(~observed.all(axis=1)):
+        filled[b, ~observed[b]] = raw[b, np.argmax(observed[b])]
+    return filled, observed
 
 
 def read_responses(problem, responses, low, high):
-    """Return some responses (B, N), and which of their entries are observations; what is put for others counts not."""
+    """Return some responses, (B, N) or (B, N, 2), and which of their entries are observations, (B, N)."""
     raw = responses.read(low, high)
-    return fill_missing(raw) if problem.drops_missing else (raw, np.ones(raw.shape, dtype=bool))
+    return fill_missing(raw) if problem.drops_missing else (raw, np.ones(raw.shape[:2], dtype=bool))
 
 
 def check_responses(problem, raw, observed):
-    """Return checked responses (B, N), and for each of them "" or the reason why it cannot be fitted."""
+    """Return checked responses, and for each of them "" or the reason why it cannot be fitted."""
     likelihood, reasons = problem.likelihood, [""] * len(raw)
     try:
         if not is_built_in(likelihood) or has_classes(likelihood):
             raise ValueError  # what a response may hold depends on the whole of it
-        checked = likelihood.check(raw.ravel()).reshape(raw.shape)
+        checked = likelihood.check(raw.reshape(-1, *raw.shape[2:])).reshape(raw.shape)
     except (ValueError, TypeError):
         checked = np.array(raw, dtype=np.float64)
         for b, y in enumerate(raw):
@@ -86,10 +88,10 @@ def check_responses(problem, raw, observed):
     for b in np.flatnonzero(~observed.any(axis=1)):
         reasons[b] = NO_VALUE_STATUS
     if problem.names:
-        for b in np.flatnonzero(np.all(checked == checked[:, :1], axis=1)):
+        for b in np.flatnonzero(np.all(checked == checked[:, :1], axis=tuple(range(1, checked.ndim)))):
             if not likelihood.discrete:
                 reasons[b] = reasons[b] or NO_SPREAD_STATUS.format(problem.names[0])
-            elif checked[b, 0] == 0:
+            elif not np.any(checked[b, 0]):
                 reasons[b] = reasons[b] or ONLY_ZEROS_STATUS
     return checked, reasons
 
@@ -258,7 +260,9 @@ def _pack(matrices):
 def _choose_starts(problem, y, offset, observed):
     """Return free numbers (B, k) to begin with, and the likelihood with numbers for its open parameters."""
     likelihood = filled = problem.likelihood
-    free, guess, fitted = np.zeros((len(y), problem.n_free)), likelihood.start(y), offset
+    free, fitted = np.zeros((len(y), problem.n_free)), offset
+    guess = likelihood.start(y.reshape(-1, *y.shape[2:]))
+    guess = None if guess is None else guess.reshape(offset.shape)
     if guess is not None and problem.n_free:
         X = problem.rows.X
         scaled = X / np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)

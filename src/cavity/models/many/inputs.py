@@ -16,7 +16,7 @@ from cavity.models.defaults import follows_units, is_real
 from cavity.models.formula.columns import column_names, get_column
 from cavity.models.many.fits import fill_missing
 from cavity.sources.dataset import open_table
-from cavity.sources.response_matrix import ResponseMatrix, split_annotated
+from cavity.sources.response_matrix import ResponseMatrix, TrialsMatrix, split_annotated
 
 RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
 ROW_WAY_OUT = "leave such rows out of X and Y: missing='drop' of fit_many is about Y only"
@@ -35,9 +35,9 @@ class ManyInputs:
         The rows, with a column of a response where there is a formula.
     formula : str or None
         With that column before the ~.
-    y : ndarray (N,)
+    y : ndarray (N,) or (N, 2)
         The first response that the likelihood takes.
-    responses : ResponseMatrix
+    responses : ResponseMatrix or TrialsMatrix
         All of them.
     columns : dict
         The arguments of rows, those that are matrices left out.
@@ -56,14 +56,20 @@ class ManyInputs:
     drops_missing: bool
 
     @classmethod
-    def open(cls, formula, likelihood, X, Y, names, columns, missing="raise"):
+    def open(cls, formula, likelihood, X, Y, names, columns, missing):
         """Open rows and responses; ValueError or TypeError naming what does not fit."""
         if likelihood is None:
             message = "must be given to fit_many, as y of one response would decide for all, got None"
             raise arrays.error_of("likelihood", message)
-        if likelihood._y_ndim != 1:
+        if likelihood._y_ndim != 1 and not likelihood.takes_trials:
             message = f"of fit_many must take one number a row, got {type(likelihood).__name__}"
             raise arrays.error_of("likelihood", message)
+        columns = dict(columns)
+        trials = columns.pop("trials")
+        if (trials is not None) != likelihood.takes_trials:
+            words = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
+            got = "None" if trials is None else type(trials).__name__
+            raise arrays.error_of("trials", f"{words} {type(likelihood).__name__}, got {got}")
         annotated = split_annotated(X) if Y is None else None
         if Y is None and annotated is None:
             raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
@@ -71,6 +77,8 @@ class ManyInputs:
             X, Y, known = annotated
             names = known if names is None else names
         responses = ResponseMatrix.open(Y, "Y", names)
+        if trials is not None:
+            responses = TrialsMatrix.open(responses, trials)
         matrices = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2}
         columns = {name: None if name in matrices else value for name, value in columns.items()}
         matrices = {name: ResponseMatrix.open(value, name) for name, value in matrices.items()}
@@ -154,9 +162,12 @@ def _put_response(formula, X, y):
     columns = {name: get_column(table, name) for name in names}
     check_row_count([len(column) for column in columns.values() if hasattr(column, "__len__")], len(y))
     name = RESPONSE_COLUMN
-    while name in columns:
+    while name in columns or f"{name}_trials" in columns:
         name += "_"
-    return columns | {name: y}, f"{name} {formula.lstrip()}"
+    if y.ndim == 1:
+        return columns | {name: y}, f"{name} {formula.lstrip()}"
+    trials = f"{name}_trials"
+    return columns | {name: y[:, 0], trials: y[:, 1]}, f"p({name}, {trials}) {formula.lstrip()}"
 
 
 def with_formula(model, formula, **values):

@@ -18,6 +18,7 @@ from cavity.models.corrected_marginal import RowsAtMaximum, check_rows_are_there
 from cavity.models.integral import SiteMoments
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
+from cavity.models.mixed.groups_out import OF_ROWS
 
 
 class ChecksApproximation:
@@ -81,7 +82,7 @@ class ChecksApproximation:
     def _find_sites(self, X, y, arguments):
         """The rows of the fit once more, effects of those in use, their `SiteRows` and `SiteMoments` at the maximum."""
         if self._tau is None:
-            raise ValueError("a correction needs the sites of the rows of one fit: an update has none")
+            raise ValueError(f"a correction needs the sites {OF_ROWS}")
         groups, event, offset, exposure = map(arguments.get, ("groups", "event", "offset", "exposure"))
         rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         check_same_rows(self, rows)

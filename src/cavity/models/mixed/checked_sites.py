@@ -17,6 +17,7 @@ from cavity.models.approximation_check import (
 from cavity.models.integral import SiteMoments
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
+from cavity.models.mixed.groups_out import OF_ROWS
 
 
 class ChecksApproximation:
@@ -70,7 +71,7 @@ class ChecksApproximation:
         """
         draws = arrays.check_integer(draws, "draws", low=100)
         if self._tau is None:
-            raise ValueError("check_approximation needs the sites of the rows of one fit: an update has none")
+            raise ValueError(f"check_approximation needs the sites {OF_ROWS}")
         rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         check_same_rows(self, rows)
         used, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood

@@ -78,10 +78,10 @@ TEXTS_BY_NAME = {
         "probability random_state start title Z"
     ),
     4: (
-        "a initial_means kernel kind log_density max_iter method n_components n_samples noise precision prior_mean "
+        "a initial_means kernel kind log_density max_iter n_components n_samples noise precision prior_mean "
         "priors return_std term"
     ),
-    5: "**options covariance power schedule sd",
+    5: "**options covariance method power schedule sd",
     6: "alpha columns intercept likelihood missing name q rng scale shape",
     7: "learn names tol",
     8: "prior_variance",

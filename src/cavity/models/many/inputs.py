@@ -12,6 +12,7 @@ from cavity.base.errors import DROP_WAY_OUT, SettingsWarning, warn
 from cavity.base.frames import join_names
 from cavity.base.missing_values import MISSING_CHOICES
 from cavity.base.public_objects import replace_unchecked
+from cavity.models.defaults import follows_units, is_real
 from cavity.models.formula.columns import column_names, get_column
 from cavity.models.many.fits import fill_missing
 from cavity.sources.dataset import open_table
@@ -20,6 +21,7 @@ from cavity.sources.response_matrix import ResponseMatrix, TrialsMatrix, split_a
 RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
 ROW_WAY_OUT = "leave such rows out of X and Y: missing='drop' of fit_many is about Y only"
 ROW_ARGUMENTS = ("offset", "exposure")  # that may be matrices with a column for each response
+MAX_SIZE = 1e100  # of observations from which the defaults of a design are found
 MAX_CHECKED_COLUMNS = 256  # of the design, whose rank is found column by column
 
 
@@ -85,9 +87,11 @@ class ManyInputs:
                 message = f"must be a vector or have the shape of Y, {responses.shape}, got {matrix.shape}"
                 raise arrays.error_of(name, message)
         drops_missing = arrays.check_choice(missing, "missing", MISSING_CHOICES) == "drop"
-        y = find_first_response(likelihood, responses, drops_missing)
+        y = _bring_into_range(find_first_response(likelihood, responses, drops_missing), likelihood)
         if formula is not None:
             X, formula = _put_response(formula, X, y)
+        else:
+            check_row_count(getattr(X, "shape", ())[:1], len(y))
         return cls(X, formula, y, responses, columns, matrices, drops_missing)
 
     def offsets(self, likelihood, rows) -> Callable:
@@ -127,6 +131,13 @@ def find_first_response(likelihood, responses, drops_missing):
     raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")
 
 
+def _bring_into_range(y, likelihood):
+    """Return observations of a design: defaults follow each response, and an extreme one is divided by its largest."""
+    size = np.max(np.abs(y))
+    is_extreme = size > 0 and not 1.0 / MAX_SIZE < size < MAX_SIZE
+    return y / size if is_extreme and (is_real(likelihood) or follows_units(likelihood)) else y
+
+
 @contextmanager
 def replace_way_out():
     """Let errors about rows without a value in X say what can be done about them here."""
@@ -149,6 +160,7 @@ def _put_response(formula, X, y):
         message = f"must be a data frame or a dictionary of columns, where there is a formula; got {type(X).__name__}"
         raise arrays.error_of("X", message, TypeError)
     columns = {name: get_column(table, name) for name in names}
+    check_row_count([len(column) for column in columns.values() if hasattr(column, "__len__")], len(y))
     name = RESPONSE_COLUMN
     while name in columns or f"{name}_trials" in columns:
         name += "_"
@@ -163,10 +175,10 @@ def with_formula(model, formula, **values):
     return replace_unchecked(model, **values, **({} if formula is None else {"formula": formula}))
 
 
-def check_rows(rows, responses):
-    """Raise ValueError unless responses have as many rows as the design."""
-    if responses.shape[0] != rows.n:
-        raise arrays.error_of("Y", f"must have as many rows as X, {rows.n}, got {responses.shape[0]}")
+def check_row_count(counts, n):
+    """Raise ValueError unless one of the lengths of the columns of X, if any is known, is n, that of Y."""
+    if counts and n not in counts:
+        raise arrays.error_of("Y", f"must have as many rows as X, {counts[0]}, got {n}")
 
 
 def take_used_rows(rows):

@@ -105,7 +105,8 @@ class ManyMixedResponses:
         Warns
         -----
         ConvergenceWarning
-            If responses have no converged fit: not of the likelihood, constant, or not at rest. `status` says which.
+            If responses have no converged fit: not of the likelihood, constant, out of the range of float64, without a
+            maximum of the evidence, or not at rest. `status` says which.
         SettingsWarning
             If the design has not full rank, naming columns.
 

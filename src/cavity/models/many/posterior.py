@@ -78,7 +78,8 @@ class ManyPosterior(Posterior):
     Notes
     -----
     `status` says "converged", or why a response has no posterior of its own, and what the arrays hold then: nan, or the
-    prior for counts that are all 0. As of a single fit, weights are those of scaled columns where there is `centre`.
+    prior for counts that are all 0, or where a search ended whose evidence has no maximum. As of a single fit, weights
+    are those of scaled columns where there is `centre`.
     """
 
     model_kind: str = declare(one_of("glm", "mixed"), 'The model: "glm" or "mixed".')

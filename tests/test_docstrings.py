@@ -81,8 +81,8 @@ TEXTS_BY_NAME = {
         "a initial_means kernel kind log_density max_iter method n_components n_samples noise precision prior_mean "
         "priors return_std term"
     ),
-    5: "**options covariance missing power schedule sd",
-    6: "alpha columns intercept likelihood name q rng scale shape",
+    5: "**options covariance power schedule sd",
+    6: "alpha columns intercept likelihood missing name q rng scale shape",
     7: "learn names tol",
     8: "prior_variance",
     9: "weights",

@@ -304,7 +304,7 @@ def test_two_regions_and_numbers_as_labels():
 def test_polygons_need_libpysal(monkeypatch):
     frame = SimpleNamespace(geometry=None, index=None)
     monkeypatch.setitem(sys.modules, "libpysal", None)
-    with pytest.raises(ImportError, match="a table of polygons needs libpysal"):
+    with pytest.raises(ImportError, match=r"needs libpysal for a table of polygons, .* pip install 'cavity\[areas\]'"):
         MarkovField("region", frame)
     made = SimpleNamespace(
         Queen=SimpleNamespace(from_dataframe=lambda table, use_index: SimpleNamespace(neighbors=NEIGHBOURS))
@@ -312,6 +312,27 @@ def test_polygons_need_libpysal(monkeypatch):
     monkeypatch.setitem(sys.modules, "libpysal", SimpleNamespace(weights=made))
     monkeypatch.setitem(sys.modules, "libpysal.weights", made)
     assert MarkovField("region", frame).regions == tuple(REGIONS)
+
+
+@pytest.mark.filterwarnings("ignore:The weights matrix is not fully connected")
+def test_polygons_and_weights_of_libpysal():
+    """Squares of two rows of three, one of which is missing, and one far away: corners touch for queens only."""
+    geopandas, shapely = pytest.importorskip("geopandas"), pytest.importorskip("shapely")
+    weights = pytest.importorskip("libpysal.weights")
+    corners = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (9, 9)]
+    squares = [shapely.box(x, y, x + 1, y + 1) for x, y in corners]
+    frame = geopandas.GeoDataFrame({"rate": range(6)}, geometry=squares, index=list("fedcba"))
+    x, y = np.abs(np.array(corners)[:, None] - np.array(corners)).transpose(2, 0, 1)[:, ::-1, ::-1]
+    queen, rook = (np.maximum(x, y) == 1).astype(float), (x + y == 1).astype(float)
+    divided = weights.Rook.from_dataframe(frame, use_index=True, silence_warnings=True)
+    divided.transform = "r"
+    for graph, expected in ((frame, queen), (divided, rook)):
+        term = MarkovField("region", graph)
+        assert term.regions == tuple("abcdef")
+        np.testing.assert_array_equal(term.graph.toarray(), expected)
+    one_way = weights.W({"a": ["b"], "b": []}, silence_warnings=True)
+    with pytest.raises(ValueError, match="graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back"):
+        MarkovField("region", one_way)
 
 
 @pytest.mark.parametrize(

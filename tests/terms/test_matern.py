@@ -275,6 +275,23 @@ def test_a_warning_of_lost_digits():
     assert abs(posterior.log_evidence - expected) < 2e-4
 
 
+@pytest.mark.parametrize(("smoothness", "lengthscale"), [(1.5, 15.0), (2.5, 1.6)])
+def test_moments_without_a_warning(smoothness, lengthscale, recwarn):
+    """Where the log evidence is said to lose up to 1e-6, means and standard deviations are within 1e-8."""
+    t = np.linspace(0.0, 10.0, 200)
+    name = f"matern{2 * smoothness:.0f}2(t"
+    posterior = fit_gaussian(f"{name}, max_states=200)", t, lengthscale)
+    assert not [warning for warning in recwarn if issubclass(warning.category, cavity.NumericalWarning)]
+    assert 200e-16 * (10.0 / 199 / lengthscale) ** (-2 * smoothness) > 5e-7  # no settings far from those that warn
+    noise = cavity.likelihoods.Gaussian(0.25)
+    dense = cavity.GaussianProcess(Matern(smoothness, 1.0, lengthscale), noise, method="dense")
+    dense = dense.fit(t[:, None], np.sin(t), learn=False)
+    assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=OPTIMUM)
+    mean, variance = posterior.predict({"t": t})
+    np.testing.assert_allclose(mean, dense.mean, atol=ROOT_EPS)
+    np.testing.assert_allclose(np.sqrt(variance), np.sqrt(dense.variance), atol=ROOT_EPS)
+
+
 def test_a_warning_of_knots_that_are_far_apart():
     t = np.linspace(0.0, 100.0, 500)
     with pytest.warns(

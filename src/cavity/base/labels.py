@@ -229,8 +229,8 @@ def _find_ordered_classes(labels, count):
     for kinds in (labels.kinds, labels.declared):
         if len(kinds) == count or (count is None and len(kinds) > 1):
             return kinds
-    wanted = "two classes or more" if count is None else f"the {count} classes of the likelihood"
-    raise error_of("y", f"must hold {wanted}, got {frames.join_names(labels.kinds)}")
+    expected = "two classes or more" if count is None else f"the {count} classes of the likelihood"
+    raise error_of("y", f"must hold {expected}, got {frames.join_names(labels.kinds)}")
 
 
 def _read_categories(y):

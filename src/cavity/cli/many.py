@@ -4,6 +4,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.results import format_count
 from cavity.base.summary import Table
 from cavity.cli import input_tables
@@ -46,8 +47,6 @@ def fit(options):
     from cavity.models.glm.model import GLM
     from cavity.models.mixed.model import MixedGLM
 
-    if options.missing == "drop":
-        raise ValueError("--missing drop has no meaning for fit many: responses with gaps are left out one by one")
     table, y = input_tables.open_table(options), "response"
     while y in table.names:
         y += "_"
@@ -59,10 +58,19 @@ def fit(options):
     kind = MixedGLM if has_random_effects(f"{y} {formula}") else GLM
     model = kind(formula, options.likelihood, prior_variance=options.prior_variance)
     share = None if options.share is None else tuple(split_names(options.share))
-    arguments = {"names": names, "share": share} | rows | collect_fit_options(options)
-    posterior, seconds = time_call(model.fit_many, data, table.matrix(names), **arguments)
+    Y = table.matrix(names)
+    if options.missing == "drop":
+        data, rows, Y = drop_rows(data, rows, Y)
+    arguments = {"names": names, "share": share, "missing": options.missing} | rows | collect_fit_options(options)
+    posterior, seconds = time_call(model.fit_many, data, Y, **arguments)
     effect = options.effect or posterior.coefficient_names[-1]
     return posterior, report(table, posterior, effect, seconds), {"combination": effect}
+
+
+def drop_rows(data, rows, Y):
+    """Return columns, arguments of rows and responses without the rows in which a column has no value."""
+    index, _ = complete_rows(data | rows, "drop")
+    return (data, rows, Y) if index is None else (take_rows(data, index), take_rows(rows, index), Y[index])
 
 
 def find_targets(table, typed):

@@ -5,6 +5,8 @@ are in the kernel `chain`, beliefs are those of function values (`latent.LatentB
 the engine: rho and tau - rho base, (N,) each.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from cavity import _core
@@ -78,6 +80,33 @@ class ChainFilter:
         _kernel.smooth_rows(*self._sites, self.moments, *values, slopes, gradient)
         return ChainSmoother(self, *values, slopes, gradient)
 
+    def predict(self, times, slopes=None):
+        """Return the means and variances (n,) of g at times (n,): given the sites up to each, or with slopes all."""
+        known, after = self.times.sorted, self.count_until(times)
+        before, ahead = np.full(len(times), np.inf), np.full(len(times), np.inf)
+        has_before, has_after = after > 0, after < len(known)
+        with np.errstate(over="ignore"):
+            before[has_before] = times[has_before] - known[after[has_before] - 1]
+            ahead[has_after] = known[after[has_after]] - times[has_after]
+        moments = np.empty(len(times)), np.empty(len(times))
+        _kernel.interpolate(self.blocks, self.times.gaps, self.moments, slopes, after, before, ahead, *moments)
+        return moments
+
+    def count_until(self, times):
+        """Return how many rows have a time up to each of some, (n,)."""
+        return np.searchsorted(self.times.sorted, times, side="right")
+
+    @cached_property
+    def proper_until(self):
+        """Whether the posterior given the first 0, 1, ..., N sites is proper, (N + 1,).
+
+        That is where R^-1 + K of these rows has as many negative pivots as R, see the kernel.
+        """
+        gaps, mean, variance = self.times.gaps, np.empty(len(self.h)), np.empty(len(self.h))  # of g given rows before
+        _kernel.interpolate(self.blocks, gaps, self.moments, None, np.arange(len(gaps)), gaps, gaps, mean, variance)
+        misfits = np.where(1.0 + self.h * variance < 0.0, np.sign(self.h), 0.0)
+        return np.append(True, np.cumsum(misfits) == 0.0)
+
 
 class ChainSmoother:
     """Moments of f given all sites: `mean`, `variance`, `alpha`, `curvature` (N,) in the order of time.
@@ -92,18 +121,7 @@ class ChainSmoother:
 
     def predict(self, times):
         """Return the means and variances (n,) of g at times (n,)."""
-        known, filtered = self.filtered.times.sorted, self.filtered
-        after = np.searchsorted(known, times, side="right")
-        before, ahead = np.full(len(times), np.inf), np.full(len(times), np.inf)
-        has_before, has_after = after > 0, after < len(known)
-        with np.errstate(over="ignore"):
-            before[has_before] = times[has_before] - known[after[has_before] - 1]
-            ahead[has_after] = known[after[has_after]] - times[has_after]
-        moments = np.empty(len(times)), np.empty(len(times))
-        _kernel.interpolate(
-            filtered.blocks, filtered.times.gaps, filtered.moments, self.slopes, after, before, ahead, *moments
-        )
-        return moments
+        return self.filtered.predict(times, self.slopes)
 
 
 class Chain(RowwiseGeometry):

@@ -88,51 +88,53 @@ class DoubleLoop:
 
     def descend(self, belief, job):
         """Go downhill from a belief, appending to the changes; return the status."""
-        here = self._evaluate(belief, None)
-        if here is None or not np.isfinite(here.value):
+        point = self._evaluate(belief, None)
+        if point is None or not np.isfinite(point.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
-        state = job.restore(here)
+        state = job.restore(point)
         if state is not None:
-            here, length, best, waited = (state[name] for name in ("here", "length", "best", "waited"))
+            point, length, best, waited = (state[name] for name in ("here", "length", "best", "waited"))
             self.changes, history.last, history.pairs = state["changes"].tolist(), state["last"], state["pairs"]
         while len(self.changes) < self.max_iter:
-            self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
-            h, g = self.geometry.gather(here.tau, here.rho)
-            target, slope = self._find_target(here, h, g)  # (1)
+            self.belief, self.tau, self.rho = point.belief, point.tau, point.rho
+            h, g = self.geometry.gather(point.tau, point.rho)
+            target, slope = self._find_target(point, h, g)  # (1)
             change = self.changes[-1]
             if change <= self.tol:
                 return self._finish(target)
-            best, waited = (change, 0) if change < 0.5 * best else (best, waited + is_below_rounding(here.value, slope))
+            best, waited = (
+                (change, 0) if change < 0.5 * best else (best, waited + is_below_rounding(point.value, slope))
+            )
             if waited >= MAX_STEPS_WITHOUT_PROGRESS:
                 return NO_PROGRESS
-            moved = self._extrapolate(here, history, h, g, slope)  # (2)
+            moved = self._extrapolate(point, history, h, g, slope)  # (2)
             if moved is None:
-                moved, length = self._line_search(here, h, g, slope, min(1.0, 2.0 * length))
+                moved, length = self._line_search(point, h, g, slope, min(1.0, 2.0 * length))
             if moved is None:
                 return SITES_LOST_DIGITS  # without rounding F falls along its gradient
-            here = moved
+            point = moved
             counters = {"length": length, "best": best, "waited": waited}
-            job.store(partial(self._checkpoint_state, here, history, counters))
-            if job.report(len(self.changes), change=change, rows=len(here.tau)):
-                self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
+            job.store(partial(self._checkpoint_state, point, history, counters))
+            if job.report(len(self.changes), change=change, rows=len(point.tau)):
+                self.belief, self.tau, self.rho = point.belief, point.tau, point.rho
                 return STOPPED_STATUS
         return MAX_ITER_STATUS
 
-    def _checkpoint_state(self, here, history, counters):
+    def _checkpoint_state(self, point, history, counters):
         """Return all that decides how the descent continues."""
-        state = counters | {"here": here, "changes": np.array(self.changes)}
+        state = counters | {"here": point, "changes": np.array(self.changes)}
         return state | {"last": history.last, "pairs": list(history.pairs)}
 
     def _evaluate(self, belief, start):
         """Return the EnergyPoint of a belief, None if it is not proper; `start` are nearby cavities."""
         return None if belief is None else EnergyPoint(belief, *self.energy(belief, start))
 
-    def _find_target(self, here, h, g):
+    def _find_target(self, point, h, g):
         """Return the belief of the implied sites (None if it is not proper), and the slope (1) of -F towards it."""
         target = self.geometry.belief(h, g)
-        slope = self.geometry.slope(here.belief, h - here.belief.h, g - here.belief.g)
-        self.changes.append(target.change_from(here.belief) if target is not None else np.sqrt(slope))
+        slope = self.geometry.slope(point.belief, h - point.belief.h, g - point.belief.g)
+        self.changes.append(target.change_from(point.belief) if target is not None else np.sqrt(slope))
         return target, slope
 
     def _finish(self, target):
@@ -142,22 +144,22 @@ class DoubleLoop:
         self.belief = target
         return CONVERGED_STATUS
 
-    def _extrapolate(self, here, history, h, g, slope):
+    def _extrapolate(self, point, history, h, g, slope):
         """Return the point that the history proposes if it is accepted, else None."""
-        proposal = history.propose(here.belief, h, g)
-        moved = None if proposal is None else self._evaluate(self.geometry.belief(*proposal), here.cavities)
-        if moved is None or is_accepted(here.value, moved.value, min(slope, 1.0), slope, MAX_ROUNDING_RISE):
+        proposal = history.propose(point.belief, h, g)
+        moved = None if proposal is None else self._evaluate(self.geometry.belief(*proposal), point.cavities)
+        if moved is None or is_accepted(point.value, moved.value, min(slope, 1.0), slope, MAX_ROUNDING_RISE):
             return moved
         history.forget()
         return None
 
-    def _line_search(self, here, h, g, slope, length):
+    def _line_search(self, point, h, g, slope, length):
         """Return the first accepted point on the way to (h, g), halving the step from `length`, and its step."""
-        start = here.belief
+        start = point.belief
         while length >= MIN_STEP:
             belief = self.geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
-            moved = self._evaluate(belief, here.cavities)
-            if moved is not None and is_accepted(here.value, moved.value, length * slope, slope, np.inf):
+            moved = self._evaluate(belief, point.cavities)
+            if moved is not None and is_accepted(point.value, moved.value, length * slope, slope, np.inf):
                 return moved, length
             length *= 0.5
         return None, length

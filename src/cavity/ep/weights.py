@@ -46,9 +46,9 @@ class WeightRoot:
             return self.root**2 if self.root.ndim == 1 else np.einsum("ij,ij->i", self.root, self.root)
         if self.root.ndim == 2:
             return self.spread(np.eye(len(self.root)))
-        seen = self.basis @ self.factor
+        products = self.basis @ self.factor
         inside = np.einsum("ij,ij->i", self.basis, self.basis)
-        return self.root**2 * (np.maximum(1.0 - inside, 0.0) + np.einsum("ij,ij->i", seen, seen))
+        return self.root**2 * (np.maximum(1.0 - inside, 0.0) + np.einsum("ij,ij->i", products, products))
 
     def full_root(self):
         """A root with D rows: (D,) if the covariance is diagonal, else (D, D)."""

@@ -109,13 +109,13 @@ def _check_results_of(likelihood, name):
 def predict_mean(likelihood, mean, variance):
     """Return E y, (n,)."""
     given_f = _check_results_of(likelihood, "conditional_mean")
-    here = given_f(mean)
-    _check_range(np.isfinite(here), np.arange(len(mean)))
+    centre = given_f(mean)
+    _check_range(np.isfinite(centre), np.arange(len(mean)))
 
     def apart(sign):
-        return integrate(lambda f, i: np.maximum(sign * (given_f(f) - here[i, None]), 0.0), mean, variance)
+        return integrate(lambda f, i: np.maximum(sign * (given_f(f) - centre[i, None]), 0.0), mean, variance)
 
-    return here + (apart(1.0) - apart(-1.0))
+    return centre + (apart(1.0) - apart(-1.0))
 
 
 def predict_moments(likelihood, mean, variance):

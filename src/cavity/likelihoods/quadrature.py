@@ -366,13 +366,13 @@ def _integrate_with_few_nodes(sites):
         log_p = sites.log_p(sites.mean[part, None] + sites.sd[part, None] * x, part)
         return log_p - 0.5 * x * x
 
-    seen = log_h(np.arange(sites.index.size), COARSE_RULE.points[None])
-    (log_z, shift, more), good, h = COARSE_RULE(seen)
+    values = log_h(np.arange(sites.index.size), COARSE_RULE.points[None])
+    (log_z, shift, more), good, h = COARSE_RULE(values)
     results = np.array([log_z, shift / sites.sd, more / sites.variance, 1.0 + more])
-    close = seen[:, COARSE_RULE.count : COARSE_RULE.count + NEAR_CENTRE_POINTS.size]
+    close = values[:, COARSE_RULE.count : COARSE_RULE.count + NEAR_CENTRE_POINTS.size]
     # from the nodes, or beyond these
-    hidden = np.max(close, axis=1) > np.max(seen[:, CENTRE_NODES], axis=1) + MAX_UNRESOLVED_NATS
-    hidden |= (seen[:, 0] > seen[:, 1]) | (seen[:, COARSE_RULE.count - 1] > seen[:, COARSE_RULE.count - 2])
+    hidden = np.max(close, axis=1) > np.max(values[:, CENTRE_NODES], axis=1) + MAX_UNRESOLVED_NATS
+    hidden |= (values[:, 0] > values[:, 1]) | (values[:, COARSE_RULE.count - 1] > values[:, COARSE_RULE.count - 2])
     rest = np.flatnonzero(~good & ~hidden)
     if rest.size:
         # from the node before the first of these to that after the last

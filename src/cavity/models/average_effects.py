@@ -191,16 +191,16 @@ class AverageEffects(ExplainedVariance):
                 ]
         return average_table(title, parts, level, notes, signed)
 
-    def _moments_of(self, matrix, known, extra):
+    def _moments_of(self, matrix, offset, extra):
         """Return means and variances of f of rows as `_linear_rows` has them."""
-        mean, variance = self._linear_moments(matrix, known)
+        mean, variance = self._linear_moments(matrix, offset)
         return mean, variance if extra is None else variance + extra
 
     def _exact_average(self, name, rows, ends, step):
         """Return the name, mean and sd of an average that is linear in the effects."""
-        averaged = [(np.asarray(matrix[rows].mean(axis=0)).ravel(), known) for matrix, known, _ in ends]
+        averaged = [(np.asarray(matrix[rows].mean(axis=0)).ravel(), offset) for matrix, offset, _ in ends]
         row = (averaged[0][0] - averaged[1][0]) / step if len(ends) == 2 else averaged[0][0]
-        offsets = [0.0 if known is None else float(np.mean(known[rows])) for _, known in averaged]
+        offsets = [0.0 if offset is None else float(np.mean(offset[rows])) for _, offset in averaged]
         shift = (offsets[0] - offsets[1]) / step if len(ends) == 2 else offsets[0]
         mean, variance = self._linear_moments(row[None], None)
         return name or "all rows", float(mean[0]) + shift, float(np.sqrt(variance[0]))
@@ -290,12 +290,12 @@ def order_levels(levels, base_level):
 def choose_variables(table, variables):
     """Return the `Variable`s of a table that a user has chosen."""
     changes = dict(variables) if isinstance(variables, Mapping) else {}
-    wanted = table.variables if variables is None else (variables,) if isinstance(variables, str) else tuple(variables)
-    for name in wanted:
+    names = table.variables if variables is None else (variables,) if isinstance(variables, str) else tuple(variables)
+    for name in names:
         if name not in table.variables:
-            known = join_names(list(table.variables))
-            raise arrays.error_of("variables", f"must be of the model, got {name!r}; there is {known}")
-    return [Variable(table, name, table.labels.get(name), changes.get(name)) for name in wanted]
+            available = join_names(list(table.variables))
+            raise arrays.error_of("variables", f"must be of the model, got {name!r}; there is {available}")
+    return [Variable(table, name, table.labels.get(name), changes.get(name)) for name in names]
 
 
 def group_rows(data, by):
@@ -383,9 +383,9 @@ def average_draws(groups, ends, weights, outcome):
         index = np.arange(ends[0][0].shape[0])[rows]
         for start in range(0, len(index), ROWS_PER_BLOCK):
             block = index[start : start + ROWS_PER_BLOCK]
-            for sign, (matrix, known, extra) in zip((1.0, -1.0), ends, strict=False):
+            for sign, (matrix, offset, extra) in zip((1.0, -1.0), ends, strict=False):
                 f = matrix[block] @ weights.T  # (rows, effects) (effects, draws)
-                f = f if known is None else f + known[block][:, None]
+                f = f if offset is None else f + offset[block][:, None]
                 if extra is None or not extra[block].any():
                     values = outcome.conditional(f)
                 else:

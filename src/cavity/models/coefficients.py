@@ -96,8 +96,8 @@ class TermBayesFactors:
         names = [names] if isinstance(names, str) else list(names)
         for name in names:
             if name not in members:
-                there = f"there is {join_names(list(members))}"
-                raise arrays.error_of("terms", f"must be of the model, got {name!r}; {there}")
+                available = f"there is {join_names(list(members))}"
+                raise arrays.error_of("terms", f"must be of the model, got {name!r}; {available}")
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         variance = (
             prior.variance if prior.variance.ndim == 2 else np.diag(np.broadcast_to(prior.variance, self.mean.shape))

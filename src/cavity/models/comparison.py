@@ -129,8 +129,10 @@ def _check_posteriors(posteriors):
 
 def _check_integration(posteriors):
     """Raise ValueError if evidences integrated over hyperparameters stand beside those at their maximum."""
-    integrated = [name for name, each in posteriors.items() if getattr(getattr(each, "integration", None), "names", ())]
-    learnt = [name for name, each in posteriors.items() if getattr(each, "hyperparameters", None) is not None]
+    integrated = [
+        name for name, posterior in posteriors.items() if getattr(getattr(posterior, "integration", None), "names", ())
+    ]
+    learnt = [name for name, posterior in posteriors.items() if getattr(posterior, "hyperparameters", None) is not None]
     other = next((name for name in learnt if name not in integrated), None)
     if integrated and other is not None:
         raise ValueError(
@@ -144,7 +146,7 @@ def _warn_of_other_priors(posteriors):
 
     Evidences of such terms compare under proper and equal priors of what their null spaces are among.
     """
-    first, known = {}, {}
+    first, variance_of = {}, {}
     for name, posterior in posteriors.items():
         if not getattr(posterior, "structured_terms", ()):
             continue
@@ -153,7 +155,7 @@ def _warn_of_other_priors(posteriors):
             if coefficient == INTERCEPT_NAME:  # whose default prior depends on the other columns
                 continue
             key = type(posterior.model.likelihood), coefficient
-            other = known.setdefault(key, variance)
+            other = variance_of.setdefault(key, variance)
             if abs(variance - other) > EQUAL_VARIANCES * other:
                 warn(
                     f"{coefficient!r} has prior variance {other:.4g} in {first[key]!r} and {variance:.4g} in {name!r}: "
@@ -247,7 +249,7 @@ def _make_loo_columns(names, records, orders):
             differences_of_sums[i] = record.sum - best.sum if i != first else 0.0
             if len({orders[i], orders[first]} - {None}) > 1:
                 continue
-            if not np.array_equal(*(1.0 if each.weights is None else each.weights for each in (record, best))):
+            if not np.array_equal(*(1.0 if item.weights is None else item.weights for item in (record, best))):
                 reweighted.append(names[i])
             else:
                 differences = record.log_density - best.log_density

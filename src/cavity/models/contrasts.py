@@ -70,8 +70,8 @@ def _evaluate(node, names):
             value[int(number[1])] = 1.0
             return value
         raise _NotLinearError(describe_unknown(node.id, names))
-    there = f"there is {join_names(names)}, and no parameter of the likelihood as a threshold"
-    raise _NotLinearError(f"must be a sum of numbers times coefficients: {there}")
+    available = f"there is {join_names(names)}, and no parameter of the likelihood as a threshold"
+    raise _NotLinearError(f"must be a sum of numbers times coefficients: {available}")
 
 
 def describe_unknown(name, names):
@@ -96,9 +96,9 @@ def level_pairs(column, names, base_levels):
     pattern = re.compile(rf"{re.escape(column)}\[(.*)\]")
     numbers = {match[1]: k for k, match in enumerate(map(pattern.fullmatch, names)) if match}
     if not numbers:
-        known = dict.fromkeys(name.partition("[")[0] for name in names if name.endswith("]") and ":" not in name)
-        there = f"there is {join_names(list(known))}"
-        raise arrays.error_of("pairs", f"must be a column of categories, got {column!r}; {there}")
+        factors = dict.fromkeys(name.partition("[")[0] for name in names if name.endswith("]") and ":" not in name)
+        available = f"there is {join_names(list(factors))}"
+        raise arrays.error_of("pairs", f"must be a column of categories, got {column!r}; {available}")
     unit = np.eye(len(names))
     weights = {level: unit[k] for level, k in numbers.items()}
     if column in base_levels:

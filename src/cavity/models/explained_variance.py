@@ -62,7 +62,7 @@ class ExplainedVariance:
         0.28
         """
         level, rng = arrays.check_number(level, "level", low=0, high=1), arrays.make_generator(rng)
-        matrix, known, _ = self._linear_rows(data)
+        matrix, offset, _ = self._linear_rows(data)
         weights = self._effect_draws(DEFAULT_DRAWS, rng)
         n, sums = matrix.shape[0], np.zeros((3, DEFAULT_DRAWS))
         centre = None
@@ -70,7 +70,7 @@ class ExplainedVariance:
             part = slice(start, start + ROWS_PER_BLOCK)
             f = matrix[part] @ weights.T  # (rows, effects) (effects, draws)
             mean, variance = find_conditional_moments(
-                self._likelihood, f if known is None else f + known[part][:, None]
+                self._likelihood, f if offset is None else f + offset[part][:, None]
             )
             centre = mean[0] if centre is None else centre  # so that sums of squares keep their digits
             sums += ((mean - centre).sum(axis=0), ((mean - centre) ** 2).sum(axis=0), variance.sum(axis=0))

@@ -61,7 +61,7 @@ def check_priors(priors):
     checked = {}
     for key, value in priors.items():
         if isinstance(value, Mapping):
-            parts = {part: check_prior(each, f"priors[{key!r}][{part!r}]") for part, each in value.items()}
+            parts = {part: check_prior(prior, f"priors[{key!r}][{part!r}]") for part, prior in value.items()}
             checked[str(key)] = parts
         else:
             checked[str(key)] = check_prior(value, f"priors[{key!r}]")
@@ -89,7 +89,7 @@ def match_priors(priors, likelihood, targets, labels=()):
     ValueError
         For a key that belongs to none of them, or a prior of parameters of another kind.
     """
-    if priors == AVOID_ZERO_PRIOR and not any(each.term for each in targets):
+    if priors == AVOID_ZERO_PRIOR and not any(target.term for target in targets):
         words = f"must be a dict where there are no groups and no structured terms, got {AVOID_ZERO_PRIOR!r}"
         raise error_of("priors", words)
     if not priors or priors == AVOID_ZERO_PRIOR:
@@ -98,19 +98,19 @@ def match_priors(priors, likelihood, targets, labels=()):
     targets = [*targets, *(_make_likelihood_target(name, likelihood) for name in names)]
     _check_keys(priors, targets)
     assigned = {}
-    for each in targets:
-        for key in (each.name, each.term, each.kind):
+    for target in targets:
+        for key in (target.name, target.term, target.kind):
             prior = priors.get(key)
             if isinstance(prior, Mapping):
-                prior = prior.get(each.part)
-            elif prior is not None and key == each.term and not _is_of_term(prior, each):
+                prior = prior.get(target.part)
+            elif prior is not None and key == target.term and not _is_of_term(prior, target):
                 prior = None
             if prior is None:
                 continue
-            if find_scale(prior) not in (None, each.scale):
-                one, other = SCALE_DESCRIPTIONS[each.scale], SCALE_DESCRIPTIONS[find_scale(prior)]
-                raise error_of("priors", f"must have for {each.name} a prior of {one}, got one of {other}: {prior!r}")
-            assigned[each.name] = prior, each.scale
+            if find_scale(prior) not in (None, target.scale):
+                one, other = SCALE_DESCRIPTIONS[target.scale], SCALE_DESCRIPTIONS[find_scale(prior)]
+                raise error_of("priors", f"must have for {target.name} a prior of {one}, got one of {other}: {prior!r}")
+            assigned[target.name] = prior, target.scale
             break
     return assigned
 
@@ -123,17 +123,17 @@ def _is_of_term(prior, target):
 
 def _check_keys(priors, targets):
     """Raise ValueError for keys that are not those of a hyperparameter."""
-    keys = {key for each in targets for key in (each.name, each.term, each.kind) if key is not None}
+    keys = {key for target in targets for key in (target.name, target.term, target.kind) if key is not None}
     unknown = next((key for key in priors if key not in keys), None)
     if unknown is not None:
-        there = ", ".join(sorted(map(repr, keys))) or "none"
-        raise error_of("priors", f"must be of hyperparameters or terms, which are {there}, got {unknown!r}")
+        names = ", ".join(sorted(map(repr, keys))) or "none"
+        raise error_of("priors", f"must be of hyperparameters or terms, which are {names}, got {unknown!r}")
     for key, value in priors.items():
-        parts = {each.part for each in targets if key in (each.name, each.term, each.kind)}
+        parts = {target.part for target in targets if key in (target.name, target.term, target.kind)}
         wrong = [part for part in value if part not in parts] if isinstance(value, Mapping) else []
         if wrong:
-            there = ", ".join(sorted(map(repr, parts)))
-            raise error_of(f"priors[{key!r}]", f"must be of the parameters {there}, got {wrong[0]!r}")
+            names = ", ".join(sorted(map(repr, parts)))
+            raise error_of(f"priors[{key!r}]", f"must be of the parameters {names}, got {wrong[0]!r}")
 
 
 def evaluate_log_prior(assigned, names, values, jacobian):
@@ -187,7 +187,7 @@ def _make_priors(settings):
     if isinstance(settings, str):
         return settings if settings == AVOID_ZERO_PRIOR else None
     return {
-        key: from_settings(value) if "kind" in value else {part: from_settings(each) for part, each in value.items()}
+        key: from_settings(value) if "kind" in value else {part: from_settings(prior) for part, prior in value.items()}
         for key, value in settings.items()
     }
 
@@ -197,7 +197,7 @@ def _describe_priors(priors):
     if isinstance(priors, str):
         return priors
     return {
-        key: {part: to_settings(each, f"priors[{key!r}][{part!r}]") for part, each in value.items()}
+        key: {part: to_settings(prior, f"priors[{key!r}][{part!r}]") for part, prior in value.items()}
         if isinstance(value, Mapping)
         else to_settings(value, f"priors[{key!r}]")
         for key, value in priors.items()
@@ -206,7 +206,7 @@ def _describe_priors(priors):
 
 def _are_priors(value):
     if isinstance(value, dict):
-        return all(isinstance(each, dict) for each in value.values())
+        return all(isinstance(part, dict) for part in value.values())
     return value in (AVOID_ZERO_PRIOR, "flat")
 
 

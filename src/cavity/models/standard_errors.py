@@ -60,7 +60,7 @@ def find_covariance(evaluations, x, bounds, names, is_flat=lambda i: False, job=
         return *none, "no standard errors: the log evidence is not curved downwards in every direction"
     covariance[np.ix_(free, free)] = np.linalg.inv(matrix)
     has_error = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
-    labels = ", ".join(name for name, known in zip(names, has_error, strict=True) if not known)
+    labels = ", ".join(name for name, has in zip(names, has_error, strict=True) if not has)
     return covariance, has_error, f"no standard error of {labels}: the log evidence is flat there" if labels else ""
 
 
@@ -69,7 +69,7 @@ def find_standard_errors(covariance, has_error, jacobian):
     size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
     rows = jacobian / size[:, None]
     sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)]
+    return [float(value) if has else None for value, has in zip(sd, has_error, strict=True)]
 
 
 def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):

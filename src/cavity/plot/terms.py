@@ -220,13 +220,13 @@ class TermDisplay(display.Display):
         low, high = min(low, self.low.min()), max(high, self.high.max())
         markers = ((values < low, "v"), (values > high, "^"), ((values >= low) & (values <= high), "o"))
         label = "partial residuals"
-        for here, marker in markers:
+        for points, marker in markers:
             look = dict(s=9 if marker == "o" else 16, lw=0, alpha=0.5 if len(x) < 500 else 0.25, zorder=0.9)
             axes.scatter(
-                x[here],
-                np.clip(values[here], low, high),
+                x[points],
+                np.clip(values[points], low, high),
                 marker=marker,
-                c=colors[codes[here] % len(colors)],
+                c=colors[codes[points] % len(colors)],
                 label=label if marker == "o" and not self.names else None,
                 rasterized=len(x) > 1500,
                 **look,
@@ -414,8 +414,8 @@ def find_partial_residuals(posterior, term, X, y, columns):
     except (NotImplementedError, ValueError):  # there is no mean of an observation
         return None
     built = find_built(posterior, term)
-    here = posterior.curve(term, {name: columns[name] for name in built.variables}).columns["mean"]
-    out[exact] = here[exact] + 2.0 * SLOPE_STEP * (value - mean) / (up - down)
+    means = posterior.curve(term, {name: columns[name] for name in built.variables}).columns["mean"]
+    out[exact] = means[exact] + 2.0 * SLOPE_STEP * (value - mean) / (up - down)
     return out
 
 
@@ -425,7 +425,7 @@ def plan_terms(posterior, names, X=None, y=None):
     for name in names:
         if name in posterior.terms:
             columns, levels = posterior.effect_names(name)
-            makers += [partial(IntervalDisplay.from_posterior, posterior, term=name, column=each) for each in columns]
+            makers += [partial(IntervalDisplay.from_posterior, posterior, term=name, column=c) for c in columns]
             most = max(most, len(levels))
             continue
         numbers, labels, _ = describe_grid(posterior, name)

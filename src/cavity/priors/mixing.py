@@ -62,7 +62,7 @@ class PCMixing(Public):
     scale: ClassVar[str] = LOGIT_SCALE
 
     def __post_init__(self) -> None:
-        values = tuple(check_number(each, "eigenvalues", low=-1e-12) for each in self.eigenvalues)
+        values = tuple(check_number(value, "eigenvalues", low=-1e-12) for value in self.eigenvalues)
         if not values or min(values) > 0.0:
             raise error_of("eigenvalues", "must have at least one 0, as those of effects that sum to zero, got none")
         shares = {

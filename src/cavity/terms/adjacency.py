@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cavity.base.arrays import error_of
+from cavity.base.errors import missing_extra_error
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.lazy_scipy import sparse
 
@@ -63,8 +64,7 @@ def _find_contiguity(graph):
     try:
         from libpysal.weights import Queen
     except ImportError as error:
-        way = "a table of polygons needs libpysal to find neighbours, which is not installed"
-        raise ImportError(f"graph: {way}; pip install libpysal") from error
+        raise missing_extra_error("libpysal for a table of polygons", "areas") from error
     return Queen.from_dataframe(graph, use_index=True)
 
 
@@ -100,15 +100,15 @@ def _check_matrix(graph, labels):
 
 def _build_weights(pairs, labels):
     """Return labels and the weights, 1 for each pair; without labels those that the pairs have."""
-    found = dict.fromkeys(label for pair in pairs for label in pair)
+    paired = dict.fromkeys(label for pair in pairs for label in pair)
     if labels is None:
-        labels = found
+        labels = paired
     labels = _check_labels(list(dict.fromkeys(labels)))
     number = {label: i for i, label in enumerate(labels)}
-    unknown = [label for label in found if label not in number]
+    unknown = [label for label in paired if label not in number]
     if unknown:
-        there = join_names(labels)
-        raise error_of("graph", f"must have pairs of the regions {there}, got one with {unknown[0]!r}")
+        names = join_names(labels)
+        raise error_of("graph", f"must have pairs of the regions {names}, got one with {unknown[0]!r}")
     ends = np.array([(number[one], number[other]) for one, other in pairs], dtype=np.intp).reshape(-1, 2)
     ends = np.unique(ends, axis=0)
     return labels, sparse.csc_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), (len(labels), len(labels)))

@@ -37,8 +37,8 @@ def read_codes(levels, table, choice="known", what="levels of the fit"):
     if len(new) and choice == "known":
         name = levels.columns[0]
         labels = dict.fromkeys(str(plain_label(read_labels(table[name], name).values[i])) for i in new.tolist())
-        there = join_names(levels.names)
-        message = f"must have {what}, got {join_names(list(labels))} in row {new[0]}; there is {there}"
+        names = join_names(levels.names)
+        message = f"must have {what}, got {join_names(list(labels))} in row {new[0]}; there is {names}"
         raise error_of(f"column {name!r}", message)
     return codes
 

@@ -69,8 +69,8 @@ class ChainRows:
 
     def _refuse_time(self, row, t, way):
         """Return the ValueError for the time of a row that has no state."""
-        there = f"{self.times.min():g} to {self.times.max():g}"
-        message = f"must have times of the fit, which are within {there}, got {t[row]:g} in row {row}; {way}"
+        extent = f"{self.times.min():g} to {self.times.max():g}"
+        message = f"must have times of the fit, which are within {extent}, got {t[row]:g} in row {row}; {way}"
         return error_of(f"column {self.column!r}", message)
 
     def effect_names(self):

@@ -238,7 +238,7 @@ class MultiMembership(StructuredTerm):
         weights = (1.0,) * len(self.groups) if self.weights is None else self.weights
         if isinstance(weights, str) or len(weights) != len(self.groups):
             raise error_of("weights", f"must be one for each of {len(self.groups)} columns, got {self.weights!r}")
-        weights = [each if isinstance(each, str) else arrays.check_number(each, "weights") for each in weights]
+        weights = [weight if isinstance(weight, str) else arrays.check_number(weight, "weights") for weight in weights]
         set_fields(self, groups=tuple(self.groups), weights=tuple(weights))
         if self.effects is not None:
             if getattr(self.effects, "group", self) not in (None, self.groups[0]):
@@ -266,8 +266,10 @@ class MultiMembership(StructuredTerm):
             columns = [list(read_labels(table[group], f"column {group!r}").values) for group in self.groups]
             stacked[self.groups[0]] = [label for column in columns for label in column]
             return BuiltMembers(self.name, self.groups, self.weights, self.effects.build(stacked))
-        found = [read_labels(table[group], f"column {group!r}") for group in self.groups]
-        labels = sorted({label for column in found for label in (column.kinds or np.unique(column.values).tolist())})
+        label_columns = [read_labels(table[group], f"column {group!r}") for group in self.groups]
+        labels = sorted(
+            {label for column in label_columns for label in (column.kinds or np.unique(column.values).tolist())}
+        )
         levels = Levels((self.groups[0],), (tuple(labels),), np.arange(len(labels))[:, None])
         independent = BuiltPrecision(self.name, self.groups[0], levels, sparse.eye_array(len(labels)), None, False)
         return BuiltMembers(self.name, self.groups, self.weights, independent)
@@ -281,7 +283,7 @@ def list_member_columns(groups, weights, effects=None):
 
 def read_weights(weights, table, n):
     """Return the weights of the columns of levels, (n, columns)."""
-    columns = [read_numbers(table, each) if isinstance(each, str) else np.full(n, each) for each in weights]
+    columns = [read_numbers(table, weight) if isinstance(weight, str) else np.full(n, weight) for weight in weights]
     return np.stack(columns, axis=1)
 
 
@@ -338,7 +340,9 @@ class BuiltMembers(BuiltTerm):
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns: those of the levels, times weights, added."""
-        first, *others = (scale_rows(self.inner.design(each, levels), w) for w, each in self._each_level(table))
+        first, *others = (
+            scale_rows(self.inner.design(level_table, levels), w) for w, level_table in self._each_level(table)
+        )
         for rows in others:
             first = first + rows
         return sparse.csr_array(first)
@@ -346,8 +350,8 @@ class BuiltMembers(BuiltTerm):
     def extra_variance(self, table, free, levels="known"):
         """Return the variance that the effects do not have, that of each column on its own."""
         total = None
-        for w, each in self._each_level(table):
-            variance = self.inner.extra_variance(each, free, levels)
+        for w, level_table in self._each_level(table):
+            variance = self.inner.extra_variance(level_table, free, levels)
             if variance is not None:
                 total = w**2 * variance + (0.0 if total is None else total)
         return total

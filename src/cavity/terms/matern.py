@@ -59,8 +59,8 @@ class MaternChain(StructuredTerm):
     -----
     NumericalWarning
         If states are so close beside the lengthscale that the log evidence may be off by more than 1e-6: about
-        1e-16 sum (dt/lengthscale)^(-2 smoothness), dt from each state to the next. If knots are so far apart that f
-        between them is too smooth.
+        1e-16 sum (dt/lengthscale)^(-2 smoothness), dt from each state to the next; means and sds of f lose less, below
+        1e-8 where nothing is said. If knots are so far apart that f between them is too smooth.
 
     Notes
     -----
@@ -274,16 +274,16 @@ class BuiltMatern(ChainRows, BuiltTerm):
         """Return the message of states that are too close for the lengthscale, or too far apart."""
         ratios, length = self.prior.gaps * np.exp(-free[1]), np.exp(free[1])
         lost = 0.5 * np.finfo(float).eps * np.sum((ratios ** (-2.0 * self.smoothness))[self.prior.which])
-        here = f"beside a lengthscale of {length:.3g}"
+        comparison = f"beside a lengthscale of {length:.3g}"
         if lost > MAX_LOST_NATS:
-            closest = f"states of {self.name} are {self.prior.gaps.min():.3g} apart {here}"
+            closest = f"states of {self.name} are {self.prior.gaps.min():.3g} apart {comparison}"
             way = "fewer of them, max_states= of the term, or a lower smoothness loses less"
             return f"{closest}: the log evidence may be off by {lost:.1g}; {way}"
         middle = np.array([0.5 * find_rate(self.p, free[1]) * self.unit])
         variance = self.prior.transition.interpolate(middle, middle)[1][0]
         if self.has_interpolation and variance > MAX_INTERPOLATION_SD**2:
             way = f"max_states={np.ceil(5.0 * np.ptp(self.times) / length):.0f} of the term has more of them"
-            return f"knots of {self.name} are {self.unit:.3g} apart {here}: between them it is too smooth; {way}"
+            return f"knots of {self.name} are {self.unit:.3g} apart {comparison}: between them it is too smooth; {way}"
         return None
 
     def grid(self, n):

@@ -35,11 +35,11 @@ def restore_term(settings: dict[str, Any]) -> Any:
     """Return the term of the settings of a file; ValueError for settings of no term."""
     values = {name: _decode(value) for name, value in settings.items()}
     kind = values.pop("kind", None)
-    made = terms.BUILT_TERMS.get(kind) or (getattr(terms, str(kind), None) if kind in terms.__all__ else None)
-    if made is None or not is_dataclass(made):
+    form = terms.BUILT_TERMS.get(kind) or (getattr(terms, str(kind), None) if kind in terms.__all__ else None)
+    if form is None or not is_dataclass(form):
         raise ValueError(f"there is no term of the kind {kind!r}")
     try:
-        return made(**values)
+        return form(**values)
     except TypeError as error:
         raise ValueError(f"settings of a {kind} that do not make one: {error}") from error
 

@@ -373,8 +373,8 @@ class BuiltSmooth(BuiltTerm):
         line, slope = self._scaled(table) - 0.5, f"{self.name} slope"
         if self.levels is not None:
             codes = self.levels.codes(table)
-            each = enumerate(self.levels.names)
-            return {} if self.periodic else {f"{slope}[{level}]": line * (codes == j) for j, level in each}
+            pairs = enumerate(self.levels.names)
+            return {} if self.periodic else {f"{slope}[{level}]": line * (codes == j) for j, level in pairs}
         if self.by is None:
             return {} if self.periodic else {slope: line}
         z = read_numbers(table, self.by)

@@ -102,7 +102,7 @@ class TensorSmooth(StructuredTerm):
         if columns[0] == columns[1]:
             raise error_of("columns", f"must be two different columns, got {columns[0]!r} twice")
         k = _check_pair((self.k, self.k) if np.ndim(self.k) == 0 else self.k, "k")
-        k = tuple(None if each is None else arrays.check_integer(each, "k", low=MIN_BASIS) for each in k)
+        k = tuple(None if size is None else arrays.check_integer(size, "k", low=MIN_BASIS) for size in k)
         ranges = None
         if self.ranges is not None:
             ends = arrays.check_finite_array(self.ranges, "ranges", ndim=(2,))

@@ -66,6 +66,68 @@ def test_chains_are_dense_processes(covariance, likelihood, weighted):
     np.testing.assert_allclose(*joint, atol=ROOT_EPS)
 
 
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_filtered_predictions_are_fits_of_earlier_rows(covariance, tmp_path):
+    """By dense fits of the rows up to each time: new ones, those of rows, equal ones, before the first, after a gap."""
+    X, y = data()
+    y, times = y["gaussian"], np.concatenate([NEW, X[::8], [[3.0], [3.0 + 1e-12]]])
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], len(X))
+    model = {"covariance": COVARIANCES[covariance], "likelihood": LIKELIHOODS["gaussian"], "mean": 0.3}
+    posterior = cavity.GaussianProcess(**model, method="chain").fit(X, y, sample_weight=weights, learn=False)
+    mean, variance = posterior.predict_filtered(times)
+    for i, t in enumerate(times[:, 0]):
+        until = X[:, 0] <= t
+        if not np.any(weights[until] > 0):
+            expected = np.array([0.3]), np.array(model["covariance"].gram(times[:1])[0])
+        else:
+            dense = cavity.GaussianProcess(**model, method="dense")
+            expected = dense.fit(X[until], y[until], sample_weight=weights[until], learn=False).predict([[t]])
+        assert mean[i] == pytest.approx(expected[0][0], abs=ROOT_EPS)
+        assert np.sqrt(variance[i]) == pytest.approx(np.sqrt(expected[1][0]), abs=ROOT_EPS)
+    of_observations = posterior.predict_filtered(times, noise=True)
+    np.testing.assert_allclose(of_observations[1], variance + 0.04, rtol=SOLVES)
+    np.testing.assert_array_equal(posterior.predict_filtered([[2e6]]), posterior.predict([[2e6]]))
+    posterior.save(tmp_path / "chain")
+    np.testing.assert_array_equal(cavity.load(tmp_path / "chain").predict_filtered(times), (mean, variance))
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "probit", "student"])
+def test_filtered_predictions_of_sites(likelihood):
+    """By dense conditioning on the sites of the rows up to each time; refused where these have no proper posterior."""
+    X, y = data()
+    t, offset = X[:, 0], 0.1 * np.cos(X[:, 0])
+    model = cavity.GaussianProcess(COVARIANCES["3/2"], LIKELIHOODS[likelihood], method="chain")
+    posterior = model.fit(X, y[likelihood], learn=False, offset=offset)
+    K, rho, refused = model.covariance.gram(X), posterior._rho, []
+    for i in range(len(t)):
+        rows = np.flatnonzero(t <= t[i])
+        k, factor = K[i, rows], np.eye(len(rows)) + rho[rows, None] * K[np.ix_(rows, rows)]  # I + R K
+        root = np.linalg.cholesky(K[np.ix_(rows, rows)] + 1e-9 * np.eye(len(rows)))
+        if np.linalg.eigvalsh(root.T @ (rho[rows, None] * root)).min() <= -1.0:
+            refused.append(i)
+            with pytest.raises(cavity.NotPositiveDefiniteError, match=f"rows up to time {t[i]:g} have no proper"):
+                posterior.predict_filtered(X[[i]], offset=offset[[i]])
+            continue
+        mean, variance = posterior.predict_filtered(X[[i]], offset=offset[[i]])
+        g = posterior._tau[rows] - rho[rows] * offset[rows]
+        assert mean[0] == pytest.approx(offset[i] + k @ np.linalg.solve(factor, g), abs=ROOT_EPS)
+        expected = K[i, i] - k @ np.linalg.solve(factor, rho[rows] * k)
+        assert variance[0] == pytest.approx(expected, abs=ROOT_EPS)
+    assert len(refused) < len(t) / 2
+    assert not refused or likelihood == "student"
+
+
+def test_filtered_predictions_without_a_proper_posterior():
+    """The first row is an outlier under Student t noise, which the rows beside it show: its site is negative."""
+    t, y = np.array([[0.0], [0.1], [0.2], [0.3]]), [6.0, 0.0, 0.1, 0.0]
+    model = cavity.GaussianProcess(Matern32(100.0, 2.0), likelihoods.StudentT(0.2, 3.0), method="chain")
+    posterior = model.fit(t, y, learn=False)
+    assert posterior._rho[0] < -0.01
+    assert posterior.predict_filtered([[-1.0], [0.2]])[1][0] == pytest.approx(100.0, rel=SOLVES)
+    with pytest.raises(cavity.NotPositiveDefiniteError, match="the rows up to time 0.05 have no proper posterior"):
+        posterior.predict_filtered([[-1.0], [0.05], [0.2]])
+
+
 @pytest.mark.parametrize("nu", GOLDEN)
 def test_golden_values(nu):
     i = np.arange(200)

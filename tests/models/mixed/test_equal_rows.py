@@ -276,6 +276,22 @@ def test_errors_of_bins_shrink_with_their_square():
     assert abs(binned[1] - exact) < 0.25 * abs(binned[0] - exact)
 
 
+def test_linear_effects_of_binned_covariates_are_those_of_the_bins():
+    table = make_curve(400)
+    plain, linear = (cavity.MixedGLM(f, "poisson", bins=50).fit(table) for f in ("y ~ s(x)", "y ~ x + s(x)"))
+    assert linear.n_sites == plain.n_sites == 50
+    assert linear.coefficient_names == ("intercept", "x")
+
+
+@pytest.mark.parametrize("far", [6.0, 1e3])
+def test_rows_of_weight_zero_do_not_count_for_bins(far):
+    table = make_curve(400)
+    model = cavity.MixedGLM("y ~ s(x)", "poisson", bins=50)
+    more = {"x": np.append(table["x"], far), "y": np.append(table["y"], 3)}
+    posterior = model.fit(more, sample_weight=np.append(np.ones(400), 0.0))
+    assert posterior.log_evidence == pytest.approx(model.fit(table).log_evidence, abs=AT_REST)
+
+
 def test_bins_that_are_refused():
     with pytest.raises(ValueError, match="bins must be an integer of at least 10, got 3|bins must be"):
         cavity.MixedGLM("y ~ s(x)", bins=3)

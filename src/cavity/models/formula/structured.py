@@ -67,8 +67,8 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
         return terms.MultiMembership(tuple(columns), **_check_options(text, options, {"weights"}))
     column, name = _take(text, columns, 2)
     if name not in (graphs or {}):
-        there = ", ".join(map(repr, graphs or {})) or "none"
-        raise _refuse(text, f"{name!r} must be one of the graphs= of the model, which has {there}")
+        graph_names = ", ".join(map(repr, graphs or {})) or "none"
+        raise _refuse(text, f"{name!r} must be one of the graphs= of the model, which has {graph_names}")
     if function != "precision":
         _check_options(text, options, set())
         graph, regions = _split_regions(graphs[name])
@@ -115,7 +115,10 @@ def _read_call(text):
     if arguments and isinstance(arguments[0], ast.BinOp) and isinstance(arguments[0].op, ast.BitOr):
         right = arguments[0].right
         if isinstance(right, ast.Call) and getattr(right.func, "id", None) == "mm":
-            group = [read(node) for node in right.args], {each.arg: read(each.value) for each in right.keywords}
+            group = (
+                [read(node) for node in right.args],
+                {keyword.arg: read(keyword.value) for keyword in right.keywords},
+            )
         else:
             group = read(right)
         arguments[0] = arguments[0].left
@@ -123,7 +126,7 @@ def _read_call(text):
         call.func.id,
         [read(node) for node in arguments],
         group,
-        {each.arg: read(each.value) for each in call.keywords},
+        {keyword.arg: read(keyword.value) for keyword in call.keywords},
     )
 
 
@@ -138,8 +141,8 @@ def _check_options(text, options, names):
     """Return the options of a call, all of which it must have."""
     unknown = [name for name in options if name not in names]
     if unknown:
-        there = f"options are {', '.join(sorted(names))}" if names else "there are no options"
-        raise _refuse(text, f"{there}, got {unknown[0]!r}")
+        choices = f"options are {', '.join(sorted(names))}" if names else "there are no options"
+        raise _refuse(text, f"{choices}, got {unknown[0]!r}")
     return options
 
 
@@ -154,6 +157,6 @@ def term_variables(text):
     function, columns, group, options = _read_call(text)
     columns = columns[:1] if function in FUNCTIONS_WITH_SETTINGS else columns
     members, member_options = group if isinstance(group, tuple) else ([group], {})
-    found = [*columns, *members, options.get("by"), options.get("weights"), member_options.get("weights")]
-    flat = [name for entry in found for name in (entry if isinstance(entry, list | tuple) else [entry])]
+    names = [*columns, *members, options.get("by"), options.get("weights"), member_options.get("weights")]
+    flat = [name for entry in names for name in (entry if isinstance(entry, list | tuple) else [entry])]
     return {name for name in flat if isinstance(name, str)}

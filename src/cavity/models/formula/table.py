@@ -67,9 +67,12 @@ class FormulaTable:
 
     def with_main_effects(self, terms):
         """Return the table of a formula in which the factors that structured terms have curves by are fixed effects."""
-        fixed, known = self.parts.fixed, {name for text in column_texts(self.parts) for name in column_variables(text)}
+        fixed, used_names = (
+            self.parts.fixed,
+            {name for text in column_texts(self.parts) for name in column_variables(text)},
+        )
         for name in dict.fromkeys(term.by for term in terms if getattr(term, "by", None) is not None):
-            if name not in known and read_labels(self.columns[name], f"data[{name!r}]").kinds is not None:
+            if name not in used_names and read_labels(self.columns[name], f"data[{name!r}]").kinds is not None:
                 fixed += f" + {quote_name(name)}"
         return replace(self, parts=replace(self.parts, fixed=fixed))
 
@@ -111,11 +114,11 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
     fixed, frame = coding.fixed_columns(columns, intercept, in_blocks)
     if n_features is not None and len(fixed.names) > n_features:
         fixed, frame = coding.fixed_columns(columns, False, in_blocks)
-    made = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
+    rows = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
     if "y" in arguments:
         y = arguments["y"]
-        made["y"] = coding.observations(columns) if y is None else columns[y] if isinstance(y, str) else y
-    return replace(dataset, X=fixed.values, columns=dataset.columns | made, name="X"), frame, columns
+        rows["y"] = coding.observations(columns) if y is None else columns[y] if isinstance(y, str) else y
+    return replace(dataset, X=fixed.values, columns=dataset.columns | rows, name="X"), frame, columns
 
 
 def complete_new_rows(coding, data, arguments, roles, optional=()):

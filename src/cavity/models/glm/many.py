@@ -14,24 +14,25 @@ from cavity.models.glm.solution import solve
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.evidence import PRIOR_VARIANCE_TARGET
 from cavity.models.linear.inputs import LinearInputs
-from cavity.models.many.inputs import ManyInputs, with_formula
+from cavity.models.many.inputs import ManyInputs, replace_way_out, with_formula
 from cavity.models.many.priors import PriorChoice
 from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
 from cavity.sources.features import open_features
 
 
-def fit_many(model, X, Y, names, columns, share, options):
+def fit_many(model, X, Y, names, columns, missing, share, options):
     """Return the `ManyPosterior` of the responses Y; see `GLM.fit_many`."""
     if model.approximation != "full":
         raise arrays.error_of("approximation", f"of fit_many must be 'full', got {model.approximation!r}")
-    inputs = ManyInputs.open(model.formula, model.likelihood, X, Y, names, columns)
+    inputs = ManyInputs.open(model.formula, model.likelihood, X, Y, names, columns, missing)
     if inputs.formula is not None and has_random_effects(inputs.formula):
         raise arrays.error_of("formula", "must have no random effects for GLM.fit_many: use MixedGLM.fit_many")
     run, model = make_run(options), with_formula(model, inputs.formula)
     observed = {"y": inputs.y} if inputs.formula is None else {}
-    linear = LinearInputs.of(model, inputs.table, observed | inputs.columns, "raise")
-    rows = linear.observations.rows(open_features(linear.dataset.in_memory(), "full"))
+    with replace_way_out():
+        linear = LinearInputs.of(model, inputs.table, observed | inputs.columns, "raise")
+        rows = linear.observations.rows(open_features(linear.dataset.in_memory(), "full"))
     model = replace_unchecked(model, formula=None, intercept=linear.intercept)
     check_open_parameters(model.likelihood)
     resolved = resolve_defaults(model, rows)

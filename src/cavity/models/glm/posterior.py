@@ -54,13 +54,13 @@ def make_posterior(solution, method, before=None, **labels):
     """Return the posterior of a solution; `before` is the posterior that an update started from."""
     problem, fit, weights = solution.problem, solution.fit, solution.weights
     rows, likelihood = problem.rows, problem.model.likelihood
-    known, total = rows.log_p_known(likelihood)
+    log_p_known, total = rows.log_p_known(likelihood)
     loo = moved = tau = rho = None
     if method == "ep" and fit.loo is not None:
         moved = None if fit.influence is None else rows.scattered(fit.influence, 0.0)
         loo = rows.scattered(fit.loo, np.nan)
         if rows.f_known is not None:
-            loo[rows.f_known] = known
+            loo[rows.f_known] = log_p_known
         if rows.left_out.any():
             new = rows.part(rows.left_out)
             offset = np.zeros(new.n) if new.offset is None else new.offset
@@ -269,9 +269,9 @@ class GLMPosterior(
 
     def _latent_of(self, dataset):
         X = self._features(dataset)
-        known = self._known_offset(dataset)
-        known = np.zeros(X.shape[0]) if known is None else known
-        arguments = known, self._scale if self._scales_rows else None
+        known_offset = self._known_offset(dataset)
+        known_offset = np.zeros(X.shape[0]) if known_offset is None else known_offset
+        arguments = known_offset, self._scale if self._scales_rows else None
         if not self._integrated_names:
             return self._weights.predict(X, *arguments)
         return PointMoments(
@@ -298,8 +298,8 @@ class GLMPosterior(
         features = self._features(dataset)
         return self._scale(features) if self._scales_rows else features, self._known_offset(dataset), None
 
-    def _linear_moments(self, matrix, known):
-        return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)
+    def _linear_moments(self, matrix, offset):
+        return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if offset is None else offset)
 
     def _features(self, dataset):
         X = open_features(dataset, self.model.approximation)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.results import freeze_arrays
 from cavity.ep.chain import ChainFilter, Times
 from cavity.models.gp.chain_end import GaussianProcessEndPosterior
@@ -18,6 +20,7 @@ from cavity.models.gp.chain_processes import gather_gradient, make_blocks
 from cavity.models.gp.evidence import leave_one_out_exactly, make_fit
 from cavity.models.gp.rows_posterior import RowsPosterior
 from cavity.models.gp.saved import CHAIN_RECORD
+from cavity.models.row_predictions import name_moments, predict_rows
 
 
 def build_chain_posterior(model, evidence, point, search=None, hyperparameters=None, **labels):
@@ -116,6 +119,86 @@ class GaussianProcessChainPosterior(RowsPosterior):
         """The states between the rows in use."""
         times, rho, g = self._sites_in_use
         return self._filter(Times(times), rho, g).smooth(slopes=True)
+
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments, on_collections=False)
+    def predict_filtered(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise: bool = False,
+        trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
+        n_threads: int | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predict f at new rows, or a new observation y, each given the rows of the fit up to its time only.
+
+        These are filtered moments, those of a Kalman filter, where `predict` has smoothed ones, given all rows. Rows at
+        the time itself count. Before the first row they are the prior's, from the last one on those of `predict`.
+
+        Parameters
+        ----------
+        X : array_like (n, D), data frame, path, list of paths, or Source
+            Rows; those of files are read block by block.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
+            use and the work is worth, at most CAVITY_NUM_THREADS.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f, or of y, given the rows up to each time; or a pandas.DataFrame.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As in `predict`.
+        NotPositiveDefiniteError
+            Where some sites have negative precisions, as outliers have under Student t noise: if those up to a time
+            have no proper posterior without later ones.
+
+        Notes
+        -----
+        Hyperparameters and the mean are those of the fit, which has seen all rows. With Gaussian noise the moments are
+        those of a fit of the earlier rows with these settings. With other likelihoods the Gaussian sites that stand for
+        earlier rows are those that EP found with all rows; a fit of the earlier rows alone has slightly other ones.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> noise = cavity.likelihoods.Gaussian(0.1)
+        >>> model = cavity.GaussianProcess(cavity.covariances.Matern32(), noise, method="chain")
+        >>> posterior = model.fit([[0.0], [1.0]], [0.3, 0.6], learn=False)
+        >>> (mean, variance), (smoothed, _) = posterior.predict_filtered([[0.5]]), posterior.predict([[0.5]])
+        >>> mean.round(2).tolist(), smoothed.round(2).tolist()
+        ([0.21], [0.45])
+        """
+        moments = self._latent(X, offset, exposure, n_threads, find_moments=self._filtered_moments)
+        return self._observed(X, moments, noise, trials)
+
+    def _filtered_moments(self, X, threads, cache):
+        filtered, times = self._smoother.filtered, np.ascontiguousarray(X[:, 0])
+        improper = ~filtered.proper_until[filtered.count_until(times)]
+        if improper.any():
+            raise NotPositiveDefiniteError(
+                f"the rows up to time {times[np.argmax(improper)]:g} have no proper posterior without later ones: some "
+                "of their sites have negative precisions; fit these rows alone"
+            )
+        return filtered.predict(times)
 
     def keep_end(self) -> GaussianProcessEndPosterior:
         """Return the state after the last row, to which later rows are added without those of this posterior.

@@ -216,8 +216,8 @@ def make_fit(rows, point):
         return point.fit
     trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
     h = point.belief.h
-    known = dict(belief=point.belief, tau=h * rows.y, rho=h, log_evidence=point.log_evidence, loo=None, trace=trace)
-    return FitResult.of_one_pass(**known)
+    values = dict(belief=point.belief, tau=h * rows.y, rho=h, log_evidence=point.log_evidence, loo=None, trace=trace)
+    return FitResult.of_one_pass(**values)
 
 
 def compute_leave_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):

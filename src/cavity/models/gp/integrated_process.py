@@ -124,9 +124,9 @@ class IntegratedProcess(IntegratedEffects):
             raise arrays.error_of("effect", f"must be a row that is in use, below {self.n_samples}, got {row}")
         return int(np.sum(self._rows.in_use[:row]))
 
-    def _latent(self, X, offset, exposure, n_threads=None):
+    def _latent(self, X, offset, exposure, n_threads=None, **options):
         if not self._integrated_names:
-            return super()._latent(X, offset, exposure, n_threads)
+            return super()._latent(X, offset, exposure, n_threads, **options)
         moments = [each._latent(X, offset, exposure, n_threads) for each in self._points]
         means, variances = (np.stack(part) for part in zip(*moments, strict=True))
         return PointMoments(self.integration.weights, self._point_likelihoods, means, variances)

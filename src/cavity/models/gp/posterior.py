@@ -120,8 +120,8 @@ class GaussianProcessPosterior(RowsPosterior):
             gram = np.empty((len(X), len(X)))
             get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
-            known = self._rho[keep], self.mean[keep], self._alpha
-            fields = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
+            site_values = self._rho[keep], self.mean[keep], self._alpha
+            fields = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *site_values, threads)
         for name, values in zip(LAZY_FIELDS, fields, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
         return vars(self)
@@ -196,8 +196,8 @@ class GaussianProcessPosterior(RowsPosterior):
 
     def _make_evidence(self, rows, threads, start, extends=False):
         """Return the evidence of rows, which go on from the solver of an exact fit if they begin with its own."""
-        known = self._solver if extends and self._exact else None
-        return Evidence(self.model.likelihood, rows, threads, self._options, start, known)
+        solver = self._solver if extends and self._exact else None
+        return Evidence(self.model.likelihood, rows, threads, self._options, start, solver)
 
     @classmethod
     def _build(cls, model, evidence, point, **fields):

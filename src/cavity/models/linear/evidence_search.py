@@ -172,15 +172,15 @@ def maximise_evidence(evidence, starts, job, sample=None):
     if status == CONVERGED_STATUS:
         stage = job.stage("standard errors")
         slopes = None if root is None else objective.slopes_at(x)
-        covariance, known, note = _find_covariance(objective, x, bounds, value, stage, slopes)
+        covariance, has_error, note = _find_covariance(objective, x, bounds, value, stage, slopes)
         if root is not None:  # what Newton's steps with the curvature of some rows have left
             x = np.clip(x - covariance @ slopes, *bounds.T)
     else:
-        covariance, known, note = *_know_nothing(vector.size), f"no standard errors: {status}"
+        covariance, has_error, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     x = start if x is None else x
     settings, sites = vector.unpack(x), evidence.start
     names, values, jacobian = vector.describe(settings)
-    sd = find_standard_errors(covariance, known, jacobian)
+    sd = find_standard_errors(covariance, has_error, jacobian)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status

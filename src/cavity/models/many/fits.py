@@ -17,6 +17,7 @@ LEAST_TOTAL = 0.5  # of the counts of a response, whose log is taken
 FIRST_EFFECT_SHARE = 0.5  # of the spread of f, as the sd of random effects that a search begins with
 NO_SPREAD_STATUS = "y is constant, from which no {} can be found"
 LEFT_STATUS = "left to a fit alone"
+NO_VALUE_STATUS = "y has no value in any row"
 ONLY_ZEROS_STATUS = "y has zeros only: mean and covariance are those of the prior"
 
 
@@ -49,7 +50,22 @@ class ResponseFits:
             getattr(self, f.name)[index] = getattr(part, f.name)
 
 
-def check_responses(problem, raw):
+def fill_missing(raw):
+    """Return responses (B, N) with the first value of each in place of missing ones, and which entries have a value."""
+    observed = ~np.isnan(raw)
+    if observed.all():
+        return raw, observed
+    first = raw[np.arange(len(raw)), np.argmax(observed, axis=1)]
+    return np.where(observed, raw, first[:, None]), observed
+
+
+def read_responses(problem, responses, low, high):
+    """Return some responses (B, N), and which of their entries are observations; what is put for others counts not."""
+    raw = responses.read(low, high)
+    return fill_missing(raw) if problem.drops_missing else (raw, np.ones(raw.shape, dtype=bool))
+
+
+def check_responses(problem, raw, observed):
     """Return checked responses (B, N), and for each of them "" or the reason why it cannot be fitted."""
     likelihood, reasons = problem.likelihood, [""] * len(raw)
     try:
@@ -63,6 +79,8 @@ def check_responses(problem, raw):
                 checked[b] = likelihood.check(y)
             except (ValueError, TypeError) as error:
                 reasons[b] = str(error)
+    for b in np.flatnonzero(~observed.any(axis=1)):
+        reasons[b] = NO_VALUE_STATUS
     if problem.names:
         for b in np.flatnonzero(np.all(checked == checked[:, :1], axis=1)):
             if not likelihood.discrete:
@@ -125,12 +143,13 @@ def _make_flat_priors(problem, levels):
     return LogNormalPriors.flat(len(levels), problem.n_free, problem.priors)
 
 
-def find_levels(likelihood, y, offset):
+def find_levels(likelihood, y, offset, observed):
     """Return logs of the mean of counts (B, N) per unit of exposure, (B,), on which dispersions may depend; else 0."""
     if not (likelihood.takes_exposure and likelihood.discrete):
         return np.zeros(len(y))
     with np.errstate(over="ignore"):
-        return np.log(np.maximum(np.sum(y, axis=1), LEAST_TOTAL)) - np.log(np.sum(np.exp(offset), axis=1))
+        total, exposure = (np.sum(np.where(observed, a, 0.0), axis=1) for a in (y, np.exp(offset)))
+        return np.log(np.maximum(total, LEAST_TOTAL)) - np.log(exposure)
 
 
 def list_spans(problem, count):
@@ -141,16 +160,16 @@ def list_spans(problem, count):
 
 def _fit_span(problem, responses, offsets, features, scale_factors, make_priors, low, high):
     """Fit the responses of a batch; return their `ResponseFits`."""
-    raw, offset = responses.read(low, high), offsets(low, high)
+    (raw, observed), offset = read_responses(problem, responses, low, high), offsets(low, high)
     d, m = problem.rows.X.shape[1], features.shape[1]
     fits = ResponseFits.empty(high - low, m, problem.n_free)
-    checked, fits.status[:] = check_responses(problem, raw)
+    checked, fits.status[:] = check_responses(problem, raw, observed)
     has_prior = np.isin(fits.status, ["", ONLY_ZEROS_STATUS])
     if not has_prior.any():
         return fits
-    y, offset = checked[has_prior], offset[has_prior]
-    fits.level[has_prior] = find_levels(problem.likelihood, y, offset)
-    mean, scale = problem.priors_of(y, offset)
+    y, offset, observed = checked[has_prior], offset[has_prior], observed[has_prior]
+    fits.level[has_prior] = find_levels(problem.likelihood, y, offset, observed)
+    mean, scale = problem.priors_of(y, offset, observed)
     if scale_factors is not None:
         scale[:, :d] *= scale_factors
     fits.prior_mean[has_prior] = np.pad(mean, ((0, 0), (0, m - d)))
@@ -164,20 +183,24 @@ def _fit_span(problem, responses, offsets, features, scale_factors, make_priors,
     index = np.flatnonzero(fits.status == LEFT_STATUS)
     if index.size and problem.is_batchable:
         part, priors = ~zeros[has_prior], make_priors(fits.level[index])
-        _fit_batch(problem, features, y[part], offset[part], mean[part], scale[part], priors, fits, index)
+        data = y[part], offset[part], observed[part]
+        _fit_batch(problem, features, data, mean[part], scale[part], priors, fits, index)
     return fits
 
 
-def _fit_batch(problem, features, y, offset, mean, scale, priors, fits, index):
-    """Fit checked responses by `BatchSolver` and put what it solves into the fits."""
+def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
+    """Fit checked responses, their offsets and observed entries, in a batch and put what it solves into the fits."""
+    y, offset, observed = data
     base = offset + np.matmul(problem.rows.X, mean[:, :, None])[:, :, 0]
     if problem.is_gaussian:
         noise, weights = problem.likelihood.noise_variance, problem.rows.weight() * np.ones(problem.rows.n)
+        if not observed.all():
+            weights = np.where(observed, weights, 0.0)
         known = weights, noise, problem.groups, priors, problem.run.max_iter
         solution = GaussianSolver(features, y, base, scale, *known).solve()
     else:
-        free, likelihood = _choose_starts(problem, y, offset)
-        sites = SiteBatch(likelihood, problem.names, y, problem.rows.weights, problem.run.power)
+        free, likelihood = _choose_starts(problem, y, offset, observed)
+        sites = SiteBatch(likelihood, problem.names, y, observed, problem.rows.weights, problem.run.power)
         solution = BatchSolver(features, sites, base, scale, problem.groups, priors, problem.run).solve(free)
     solved, at = solution.solved, index[solution.solved]
     for j, group in enumerate(problem.groups, len(problem.names)):
@@ -205,22 +228,27 @@ def _pack(matrices):
     return matrices[:, rows, columns]
 
 
-def _choose_starts(problem, y, offset):
+def _choose_starts(problem, y, offset, observed):
     """Return free numbers (B, k) to begin with, and the likelihood with numbers for its open parameters."""
     likelihood = filled = problem.likelihood
     free, guess, fitted = np.zeros((len(y), problem.n_free)), likelihood.start(y), offset
     if guess is not None and problem.n_free:
         X = problem.rows.X
-        scale = np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
-        weights = np.matmul(np.linalg.pinv(X / scale), (guess - offset)[:, :, None])
-        fitted = offset + np.matmul(X / scale, weights)[:, :, 0]
+        scaled = X / np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
+        weights = np.matmul(np.linalg.pinv(scaled), (guess - offset)[:, :, None])
+        fitted = offset + np.matmul(scaled, weights)[:, :, 0]
+        for b in np.flatnonzero(~observed.all(axis=1)):
+            rows = observed[b]
+            fitted[b] = offset[b] + scaled @ (np.linalg.pinv(scaled[rows]) @ (guess[b] - offset[b])[rows])
     if problem.names:
         for b in range(len(y)):
-            values = likelihood.starting_values(y[b], fitted[b])
+            values = likelihood.starting_values(y[b, observed[b]], fitted[b, observed[b]])
             filled = replace(likelihood, **{name: values[name] for name in problem.names})
             free[b, : len(problem.names)] = FreeParameters(filled, problem.names).pack(filled)
     for j, _ in enumerate(problem.groups, len(problem.names)):
-        spread = np.ones(len(y)) if guess is None else np.std(guess - fitted, axis=1)
+        spread = np.ones(len(y))
+        if guess is not None:
+            spread[:] = [np.std(left[rows]) for left, rows in zip(guess - fitted, observed, strict=True)]
         free[:, j] = 2.0 * np.log(np.maximum(FIRST_EFFECT_SHARE * spread, np.finfo(float).tiny))
     return free, filled
 
@@ -228,12 +256,13 @@ def _choose_starts(problem, y, offset):
 def _fit_alone(problem, responses, offsets, scale_factors, make_priors, fits, number, first):
     """Fit a response that its batch, which begins with response `first`, has left, as `fit` does."""
     span = first + number, first + number + 1
-    checked, _ = check_responses(problem, responses.read(*span))
+    raw, observed = read_responses(problem, responses, *span)
+    checked, _ = check_responses(problem, raw, observed)
     rows = replace(problem.rows, y=checked[0], offset=offsets(*span)[0])
     with warnings.catch_warnings():  # the status says what they say
         warnings.simplefilter("ignore")
         try:
-            lone = problem.fit_alone(rows, scale_factors, make_priors(fits.level[number : number + 1]))
+            lone = problem.fit_alone(rows, observed[0], scale_factors, make_priors(fits.level[number : number + 1]))
         except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
             fits.status[number] = str(error)
             return

@@ -57,8 +57,8 @@ class GaussianSolver:
         Observations, and prior means of f.
     scale : ndarray (B, M)
         Prior sds of the whitened weights where the logs of the factors are 0.
-    weights : ndarray (N,)
-        Of the rows.
+    weights : ndarray (N,) or (B, N)
+        Of the rows, or of the rows of each response.
     noise_variance : float or None
         That of the likelihood; None is learnt.
     groups : list of slice
@@ -71,13 +71,14 @@ class GaussianSolver:
 
     def __init__(self, features, y, base, scale, weights, noise_variance, groups, priors, max_iter):
         root = np.sqrt(weights)
-        rows = root[:, None] * features
+        rows = np.atleast_2d(root)[:, :, None] * features  # (P, N, M): one design for all, or one each
         basis, self.triangle = np.linalg.qr(rows)
         left = root * (y - base)
-        self.c = _multiply(basis.T, left)
+        self.c = _multiply(np.swapaxes(basis, 1, 2), left)
         self.rest = np.sum((left - _multiply(basis, self.c)) ** 2, axis=1)
-        self.pulled = _multiply(self.triangle.T, self.c)
-        self.gram, self.total = rows.T @ rows, np.sum(weights)
+        self.pulled = _multiply(np.swapaxes(self.triangle, 1, 2), self.c)
+        self.gram = np.matmul(np.swapaxes(rows, 1, 2), rows)
+        self.total = np.sum(np.atleast_2d(weights), axis=1)
         self.scale, self.noise_variance, self.groups = scale, noise_variance, groups
         self.priors, self.max_iter = priors, max_iter
         self.first = _find_diagonal_block(self.gram, groups)
@@ -88,9 +89,11 @@ class GaussianSolver:
     def choose_starts(self):
         """Return free numbers (B, k): the noise is what all columns leave, effects are as large as the observations."""
         squares = (self.rest + np.sum(self.c**2, axis=1)) / self.total
-        left = self.rest / max(self.total - len(self.triangle), 1.0)
+        left = self.rest / np.maximum(self.total - self.triangle.shape[1], 1.0)
         noise = np.maximum(left, MIN_NOISE_SHARE * squares)
-        lengths = [float(np.mean(np.diag(self.gram)[group])) / self.total * _size(group) for group in self.groups]
+        diagonal = np.diagonal(self.gram, axis1=1, axis2=2)
+        lengths = [np.mean(diagonal[:, group], axis=1) / self.total * _size(group) for group in self.groups]
+        lengths = [np.where(length > 0, length, 1.0) for length in lengths]  # 0 where no row is observed of any level
         variances = [np.maximum(squares, np.finfo(float).tiny) / (len(lengths) * length) for length in lengths]
         starts = [np.maximum(noise, np.finfo(float).tiny)] if self.noise_variance is None else []
         return np.log(np.array(starts + variances)).T.reshape(len(squares), len(starts) + len(variances))
@@ -131,33 +134,38 @@ class GaussianSolver:
         for j, group in enumerate(self.groups, int(learns_noise)):
             scale[:, group] *= np.exp(0.5 * free[:, j, None])
         with np.errstate(all="ignore"):
-            covariance, log_determinant = _invert(self.gram, scale / np.sqrt(noise)[:, None], self.first)
+            gram, triangle, total = self._design_of(number)
+            covariance, log_determinant = _invert(gram, scale / np.sqrt(noise)[:, None], self.first)
             u = np.matmul(covariance, (scale * self.pulled[number] / noise[:, None])[:, :, None])[:, :, 0]
-            fitted = _multiply(self.triangle, scale * u)
+            fitted = _multiply(triangle, scale * u)
             squares = (self.rest[number] + np.sum((self.c[number] - fitted) ** 2, axis=1)) / noise
-        value = -0.5 * (self.total * (LOG_2PI + np.log(noise)) + squares + np.sum(u * u, axis=1) + log_determinant)
-        slope, hessian = self._differentiate(u, covariance, squares)
+        value = -0.5 * (total * (LOG_2PI + np.log(noise)) + squares + np.sum(u * u, axis=1) + log_determinant)
+        slope, hessian = self._differentiate(u, covariance, squares, total)
         if not learns_noise:
             slope, hessian = slope[:, 1:], hessian[:, 1:, 1:]
         slope, bends = self.priors.add_to(number, free, slope, 0.0)
         hessian = hessian + bends[:, :, None] * np.eye(bends.shape[1])
         return GaussianMoments(value + self.priors.evaluate(number, free), u, covariance, slope, hessian)
 
-    def _differentiate(self, u, covariance, squares):
-        """Return (2), the noise first; `squares` are those of y about f, in units of the noise."""
+    def _design_of(self, number):
+        """Return the sums over rows of some responses, or of all."""
+        parts = self.gram, self.triangle, self.total
+        return parts if len(self.gram) == 1 else tuple(part[number] for part in parts)
+
+    def _differentiate(self, u, covariance, squares, total):
+        """Return (2), the noise first; `squares` are those of y about f, in units of the noise, `total` weights."""
         B, T, k = np.eye(u.shape[1]) - covariance, self.members, self.members.shape[1]
         bends = u[:, :, None] * u[:, None, :]
         bends = np.multiply(np.subtract(0.5 * B, bends, out=bends), B, out=bends)
         by_row = np.matmul(bends, T)  # (A, M, k)
         own = 0.5 * _multiply(T.T, u * u - np.diagonal(B, axis1=1, axis2=2))
         length, traces = np.sum(u * u, axis=1), np.trace(B, axis1=1, axis2=2)
-        slope = np.column_stack([0.5 * (squares - self.total + traces), own])
+        slope = np.column_stack([0.5 * (squares - total + traces), own])
         hessian = np.empty((len(u), k + 1, k + 1))
         hessian[:, 1:, 1:] = np.matmul(T.T, by_row) + own[:, :, None] * np.eye(k)
         # tr(K^-1 A_j) and r'K^-1 A_j K^-1 r of the noise, less what the columns have of them
         hessian[:, 0, 1:] = hessian[:, 1:, 0] = -own - 0.5 * _multiply(T.T, u * u) - np.sum(by_row, axis=1)
-        total = np.sum(bends, axis=(1, 2))
-        hessian[:, 0, 0] = slope[:, 0] + 0.5 * self.total - traces - squares + length + total
+        hessian[:, 0, 0] = slope[:, 0] + 0.5 * total - traces - squares + length + np.sum(bends, axis=(1, 2))
         return slope, hessian
 
 
@@ -175,7 +183,8 @@ def _take(moments, index):
 
 
 def _find_diagonal_block(gram, groups):
-    """Return the largest group whose columns share no row, an empty one if there is none."""
+    """Return the largest group whose columns share no row in any design, an empty one if there is none."""
+    gram = np.sum(np.abs(gram), axis=0)
     diagonal = [g for g in groups if np.count_nonzero(gram[g, g]) == np.count_nonzero(np.diag(gram)[g])]
     return max(diagonal, key=_size, default=slice(0, 0))
 
@@ -185,21 +194,21 @@ def _invert(gram, scale, first):
 
     Parameters
     ----------
-    gram : ndarray (M, M)
-        Symmetric.
+    gram : ndarray (1, M, M) or (A, M, M)
+        Symmetric; one for all, or one each.
     scale : ndarray (A, M)
         Of each response.
     first : slice
         The columns of the block.
     """
-    m = len(gram)
+    m = gram.shape[1]
     eliminated = np.zeros(m, dtype=bool)
     eliminated[first] = True
     i, j = np.flatnonzero(eliminated), np.flatnonzero(~eliminated)
     a, b = scale[:, i], scale[:, j]
-    diagonal = 1.0 + a * a * np.diag(gram)[i]
-    across = (a[:, :, None] * gram[np.ix_(i, j)] * b[:, None, :]) / diagonal[:, :, None]  # D^-1 C
-    schur = b[:, :, None] * gram[np.ix_(j, j)] * b[:, None, :] + np.eye(len(j))
+    diagonal = 1.0 + a * a * np.diagonal(gram, axis1=1, axis2=2)[:, i]
+    across = (a[:, :, None] * gram[:, i[:, None], j] * b[:, None, :]) / diagonal[:, :, None]  # D^-1 C
+    schur = b[:, :, None] * gram[:, j[:, None], j] * b[:, None, :] + np.eye(len(j))
     schur = schur - np.matmul(np.swapaxes(across, 1, 2), diagonal[:, :, None] * across)
     factor, proper = factorise(schur)
     root = np.linalg.inv(factor)

@@ -1,20 +1,24 @@
 """The data of a fit of many responses: rows and terms as of one response, and the matrix of the responses."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import SettingsWarning, warn
+from cavity.base.errors import DROP_WAY_OUT, SettingsWarning, warn
 from cavity.base.frames import join_names
+from cavity.base.missing_values import MISSING_CHOICES
 from cavity.base.public_objects import replace_unchecked
 from cavity.models.formula.columns import column_names, get_column
+from cavity.models.many.fits import fill_missing
 from cavity.sources.dataset import open_table
 from cavity.sources.response_matrix import ResponseMatrix, split_annotated
 
 RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
+ROW_WAY_OUT = "leave such rows out of X and Y: missing='drop' of fit_many is about Y only"
 ROW_ARGUMENTS = ("offset", "exposure")  # that may be matrices with a column for each response
 MAX_CHECKED_COLUMNS = 256  # of the design, whose rank is found column by column
 
@@ -37,6 +41,8 @@ class ManyInputs:
         The arguments of rows, those that are matrices left out.
     matrices : dict of str to ResponseMatrix
         These.
+    drops_missing : bool
+        Whether a response is fitted on the rows in which it has a value.
     """
 
     table: Any
@@ -45,9 +51,10 @@ class ManyInputs:
     responses: ResponseMatrix
     columns: dict
     matrices: dict
+    drops_missing: bool
 
     @classmethod
-    def open(cls, formula, likelihood, X, Y, names, columns):
+    def open(cls, formula, likelihood, X, Y, names, columns, missing="raise"):
         """Open rows and responses; ValueError or TypeError naming what does not fit."""
         if likelihood is None:
             message = "must be given to fit_many, as y of one response would decide for all, got None"
@@ -69,10 +76,11 @@ class ManyInputs:
             if matrix.shape != responses.shape:
                 message = f"must be a vector or have the shape of Y, {responses.shape}, got {matrix.shape}"
                 raise arrays.error_of(name, message)
-        y = find_first_response(likelihood, responses)
+        drops_missing = arrays.check_choice(missing, "missing", MISSING_CHOICES) == "drop"
+        y = find_first_response(likelihood, responses, drops_missing)
         if formula is not None:
             X, formula = _put_response(formula, X, y)
-        return cls(X, formula, y, responses, columns, matrices)
+        return cls(X, formula, y, responses, columns, matrices, drops_missing)
 
     def offsets(self, likelihood, rows) -> Callable:
         """Return the function (low, high) -> (B, N) of known parts of f; `rows` have the offset of all responses."""
@@ -96,11 +104,12 @@ class ManyInputs:
         return read
 
 
-def find_first_response(likelihood, responses):
+def find_first_response(likelihood, responses, drops_missing):
     """Return the first response that a likelihood takes; ValueError naming the first one if there is none."""
     first = None
     for number in range(responses.shape[1]):
-        y = responses.read(number, number + 1)[0]
+        y = responses.read(number, number + 1)
+        y = (fill_missing(y)[0] if drops_missing else y)[0]
         try:
             likelihood.check(y)
         except (ValueError, TypeError) as error:
@@ -108,6 +117,17 @@ def find_first_response(likelihood, responses):
             continue
         return y
     raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")
+
+
+@contextmanager
+def replace_way_out():
+    """Let errors about rows without a value in X say what can be done about them here."""
+    try:
+        yield
+    except ValueError as error:
+        if DROP_WAY_OUT not in str(error):
+            raise
+        raise ValueError(str(error).replace(DROP_WAY_OUT, ROW_WAY_OUT)) from error
 
 
 def _put_response(formula, X, y):

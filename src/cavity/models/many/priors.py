@@ -15,7 +15,7 @@ from cavity.models.linear.defaults import (
     scale_prior_variance,
 )
 from cavity.models.linear.prior import Prior
-from cavity.sources.features import find_constant_columns
+from cavity.sources.features import compute_column_scales, find_constant_columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +54,20 @@ class PriorChoice:
         """Whether defaults depend on the observations."""
         return is_real(self.model.likelihood) or follows_units(self.model.likelihood)
 
+    def of_rows(self, index):
+        """Return the choice for some of the rows; columns keep their centre and spread, a prior covariance its root."""
+        rows, columns, added = self.rows.part(index), self.columns, has_added_intercept(self.model.intercept)
+        if columns.scale is not None:
+            mean, _, scale = compute_column_scales(rows.X, rows.weights)
+            if columns.scaled:
+                mean, scale = (mean - columns.centre) / columns.spread, scale / columns.spread
+            columns = replace(columns, mean=mean, scale=scale)
+        part = replace(self, rows=rows, columns=columns, constant=find_constant_columns(rows.X, rows.weights))
+        if self.follows_responses or self.first.variance.ndim == 2:
+            return part
+        prior = choose_prior(self.model, rows, columns, part.constant, added)
+        return replace(part, first=Prior.of(*prior, len(self.first.mean)))
+
     def of_response(self, y, offset):
         """Return mean and variance of the prior for one response."""
         if not self.follows_responses:
@@ -61,8 +75,22 @@ class PriorChoice:
         rows = replace(self.rows, y=y, offset=offset)
         return choose_prior(self.model, rows, self.columns, self.constant, has_added_intercept(self.model.intercept))
 
-    def of_responses(self, y, offset):
-        """Return prior means (B, D) and standard deviations of whitened columns (B, D) of responses (B, N)."""
+    def of_responses(self, y, offset, observed):
+        """Return prior means (B, D) and standard deviations of whitened columns (B, D) of responses (B, N).
+
+        `observed` are the entries that count: responses in which they are of the same rows have one choice.
+        """
+        if observed.all():
+            return self._of_complete(y, offset)
+        patterns, numbers = np.unique(observed, axis=0, return_inverse=True)
+        mean, sd = np.empty((2, len(y), len(self.first.mean)))
+        for number, pattern in enumerate(patterns):
+            members = np.flatnonzero(numbers.ravel() == number)
+            choice = self if pattern.all() else self.of_rows(pattern)
+            mean[members], sd[members] = choice._of_complete(y[members][:, pattern], offset[members][:, pattern])
+        return mean, sd
+
+    def _of_complete(self, y, offset):
         if not self.follows_responses:
             first, d = self.first, len(self.first.mean)
             root = np.ones(d) if first.variance.ndim == 2 else first.root

@@ -45,6 +45,8 @@ class ManyProblem:
         solve_alone(rows, settings, run) returns a `LoneSolution` of one response under settings of its prior.
     run : Options
         Those of EP.
+    drops_missing : bool
+        Whether a response is fitted on the rows in which it has a value.
     priors_by_name : dict
         Priors of parameters and variances that the model has.
     priors : tuple of FreePrior
@@ -59,6 +61,7 @@ class ManyProblem:
     effect_scale: np.ndarray
     solve_alone: Callable
     run: Any
+    drops_missing: bool = False
     priors_by_name: dict = field(default_factory=dict)
     priors: tuple = ()
 
@@ -104,14 +107,18 @@ class ManyProblem:
             X = X @ self.prior.root
         return np.ascontiguousarray(np.hstack([X, self.effects]))
 
-    def priors_of(self, y, offset):
+    def priors_of(self, y, offset, observed):
         """Return prior means (B, D) and standard deviations of whitened columns (B, M) of responses (B, N)."""
-        mean, sd = self.choice.of_responses(y, offset)
+        mean, sd = self.choice.of_responses(y, offset, observed)
         return mean, np.hstack([sd, np.tile(self.effect_scale, (len(y), 1))])
 
-    def fit_alone(self, rows, scale_factors, priors):
-        """Return the `LoneFit` of one response, with factors on its prior standard deviations or None."""
-        mean, variance = self.choice.of_response(rows.y, rows.offset)
+    def fit_alone(self, rows, observed, scale_factors, priors):
+        """Return the `LoneFit` of the observed rows of a response, with factors on its prior sds or None."""
+        if observed.all():
+            mean, variance = self.choice.of_response(rows.y, rows.offset)
+        else:
+            mean, variance = self.choice.of_rows(observed).of_response(rows.y[observed], rows.offset[observed])
+            rows = replace(rows, weights=np.where(observed, rows.weight(), 0.0))
         settings = {"prior_mean": mean, "priors": self.priors_by_name | priors.by_name(self.names) or None}
         settings["prior_variance"] = variance if scale_factors is None else variance * scale_factors**2
         return LoneFit.of(self.solve_alone(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self.names)

@@ -51,7 +51,7 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
     """
     responses, likelihood = inputs.responses, problem.likelihood
     check_rows(problem.rows, responses)
-    problem = replace(problem, rows=take_used_rows(problem.rows))
+    problem = replace(problem, rows=take_used_rows(problem.rows), drops_missing=inputs.drops_missing)
     d, run = problem.rows.X.shape[1], problem.run
     names = name_coefficients(labels["columns"], d, labels["intercept"])
     warn_of_rank(problem.rows.X, names)
@@ -61,7 +61,12 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
     offsets = inputs.offsets(likelihood, problem.rows)
     data = {name: value for name, value in problem.rows.named().items() if name != "y"} | {"Y": responses.by_response}
     data |= {"groups": problem.effects} | {name: matrix.by_response for name, matrix in inputs.matrices.items()}
-    settings = {"share": share, "variances": problem.effect_scale, "learnt": [str(group) for group in problem.groups]}
+    settings = {
+        "share": share,
+        "missing": inputs.drops_missing,
+        "variances": problem.effect_scale,
+        "learnt": [str(group) for group in problem.groups],
+    }
     with run.open(problem.choice.model, data, kind=model_kind, **settings) as threads:
         learn_shared_priors(shared, problem, responses, offsets, threads, run.job.stage("shared priors"))
         fits = fit_responses(problem, responses, offsets, threads, run.job, shared.factors, shared.make_priors)

@@ -19,14 +19,17 @@ class SiteBatch:
         Those that differ by response.
     y : ndarray (B, N)
         Checked observations.
+    observed : ndarray (B, N) of bool
+        Which of them count; others have sites that are 1, whatever y holds.
     weights : ndarray (N,) or None
         Sample weights of the rows.
     power : float
         Of power EP.
     """
 
-    def __init__(self, likelihood, names, y, weights, power):
+    def __init__(self, likelihood, names, y, observed, weights, power):
         self.likelihood, self.y, self.free = likelihood, y, FreeParameters(likelihood, names)
+        self.observed = observed
         self.common = Sites(likelihood, y[0], weights, power)
 
     @property
@@ -35,26 +38,37 @@ class SiteBatch:
         return self.common.fraction
 
     def encode(self, number, vectors):
-        """Return what kernels read of some responses at free numbers (A, k): parameters, numbers and extra numbers."""
-        return encode_responses(self.likelihood, self.y[number], self.free, vectors)
+        """Return what kernels read of some responses at free numbers (A, k), and which entries are observed."""
+        return *encode_responses(self.likelihood, self.y[number], self.free, vectors), self.observed[number]
 
     def match(self, encoded, mean, variance):
         """Return log_z, tau and rho, (A, N) each, that match p^e times cavities N(mean, variance)."""
         log_z, tau, rho = np.empty((3, *mean.shape))
-        parameters, numbers, extra = encoded
+        parameters, numbers, extra, observed = encoded
         site_kernel.evaluate_responses(
             self.common.kind, parameters, self.common.exponent, numbers, extra, mean, variance, log_z, tau, rho
         )
+        if not observed.all():
+            for array in (log_z, tau, rho):
+                array[~observed] = 0.0
         return log_z, tau, rho
 
     def visit(self, encoded, features, base, scale):
         """Return the sites after a first sweep from the prior, one site after the other: tau and rho, (A, N)."""
         tau, rho = np.zeros(base.shape), np.zeros(base.shape)
-        for a, (parameters, numbers, extra) in enumerate(zip(*encoded, strict=True)):
-            powers = self.common.exponent, self.common.fraction, self.common.residual
+        for a, (parameters, numbers, extra, observed) in enumerate(zip(*encoded, strict=True)):
+            rows = slice(None) if observed.all() else observed
+            powers = (_take_rows(p, rows) for p in (self.common.exponent, self.common.fraction, self.common.residual))
             mean, covariance = np.zeros(scale.shape[1]), np.diag(scale[a] ** 2)
+            sites = np.zeros((2, len(numbers[rows])))
             kernel.sweep_rows(
-                *(self.common.kind, parameters, *powers, numbers, extra, features, base[a]),
-                *(mean, covariance, tau[a], rho[a], 1.0, 1.0),
+                *(self.common.kind, parameters, *powers, numbers[rows], _take_rows(extra, rows), features[rows]),
+                *(base[a, rows], mean, covariance, *sites, 1.0, 1.0),
             )
+            tau[a, rows], rho[a, rows] = sites
         return tau, rho
+
+
+def _take_rows(values, rows):
+    """Return some of N values; one value stands for all."""
+    return values if len(values) == 1 else values[rows]

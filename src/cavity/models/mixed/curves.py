@@ -52,10 +52,10 @@ class StructuredCurves:
         for term in self._reader.structured:
             _, part, setting = self._find_structured(term.name)
             block = StructuredBlock(term.size, term.prior)
-            here = (columns_of >= part.start) & (columns_of < part.stop)
+            is_inside = (columns_of >= part.start) & (columns_of < part.stop)
             entries = block.precision(setting)[0]
             most = term.size - (0 if term.prior.constraints is None else len(term.prior.constraints))
-            edf = most - self._mode_effects.trace_with(rows_of[here], columns_of[here], entries)
+            edf = most - self._mode_effects.trace_with(rows_of[is_inside], columns_of[is_inside], entries)
             values = {p.name: value for p, value in zip(term.prior.parameters, setting, strict=True)}
             names.append(term.name)
             rows.append([edf, float(most), *(values.get(name, np.nan) for name in parameters)])
@@ -180,7 +180,7 @@ class StructuredCurves:
             keep[self._layout.part(place)] = 0.0
             if name in self.structured_terms:
                 built = self._find_structured(name)[0]
-                own = [first + j for j, each in enumerate(self._reader.null_names) if each.startswith(built.name)]
+                own = [first + j for j, name in enumerate(self._reader.null_names) if name.startswith(built.name)]
                 keep[own] = 0.0
         rows = sparse.csr_array(rows @ sparse.diags_array(keep))
         rows.eliminate_zeros()

@@ -143,7 +143,7 @@ class EffectLayout:
         A row of a level that is none, of a negative number, has no effects of that term.
         """
         blocks, indices = [X], [np.broadcast_to(np.arange(self.n_fixed), X.shape)]
-        designs = [each for each in values if not isinstance(each, tuple)]
+        designs = [value for value in values if not isinstance(value, tuple)]
         for start, pair in zip(self.starts, values, strict=False):
             if isinstance(pair, tuple):
                 codes, Z = pair
@@ -212,7 +212,7 @@ class EffectLayout:
 
 def select_rows(values, rows):
     """Return some rows, a mask, of the values of a term: (codes (N,), Z (N, k)) or a CSR array (N, k)."""
-    return tuple(each[rows] for each in values) if isinstance(values, tuple) else values[rows]
+    return tuple(value[rows] for value in values) if isinstance(values, tuple) else values[rows]
 
 
 def count_units(block):

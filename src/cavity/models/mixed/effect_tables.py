@@ -92,7 +92,7 @@ class NamedEffects(IntegratedEffects, StructuredCurves, Coefficients):
             for term, setting in zip(terms, self._settings, strict=False):
                 settings.append(make_covariance(component_names(term), setting, integrated))
             for term, setting in zip(structured, self._settings[len(terms) :], strict=True):
-                names = name_parameters(term.name, [each.name for each in term.prior.parameters])
+                names = name_parameters(term.name, [p.name for p in term.prior.parameters])
                 settings.append(tuple(integrated.get(name, value) for name, value in zip(names, setting, strict=True)))
             pairs.append((weight, settings))
         return pairs

@@ -155,8 +155,8 @@ def _find_first_equal(matrix, offset, signs, may_merge):
     _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
     first, own = firsts[inverse], np.arange(len(keys))
     first = np.where((lengths[first] == lengths) & (offset[first] == offset) & may_merge & may_merge[first], first, own)
-    there = np.repeat(ends[first] - ends, lengths) + np.arange(len(data))
-    is_equal = (matrix.indices[there] == matrix.indices) & (data[there] == data)
+    positions = np.repeat(ends[first] - ends, lengths) + np.arange(len(data))
+    is_equal = (matrix.indices[positions] == matrix.indices) & (data[positions] == data)
     return np.where(np.logical_and.reduceat(is_equal, ends), first, own)
 
 

@@ -65,7 +65,7 @@ def _check_known(levels, codes, table):
     rows = np.flatnonzero(codes == NEW_LEVEL)
     if not rows.size:
         return
-    columns = [read_labels(table[each], each).values for each in levels.columns]
+    columns = [read_labels(table[name], name).values for name in levels.columns]
     names = list(dict.fromkeys(":".join(str(plain_label(column[i])) for column in columns) for i in rows.tolist()))
     message = f"must have levels of the fit, got {join_names(names)} of {levels.group!r} in row {rows[0]}"
     raise error_of("groups", f"{message}; levels='new' takes unknown ones as new, 'zero' leaves effects of groups out")

@@ -96,13 +96,15 @@ def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, leve
     ends = np.searchsorted(codes[order], np.arange(len(levels) + 1))
     with Threads(1) as threads, single_blas():
         for level, name in enumerate(levels.names):
-            here = order[ends[level] : ends[level + 1]]
-            here = here[rows.in_use[here]]
-            if not len(here):
+            rows_of_level = order[ends[level] : ends[level + 1]]
+            rows_of_level = rows_of_level[rows.in_use[rows_of_level]]
+            if not len(rows_of_level):
                 continue
-            sites = tau[here], rho[here]
+            sites = tau[rows_of_level], rho[rows_of_level]
             try:
-                densities[level] = _log_evidence(likelihood, effects, *sites, rows.part(here), matrix[here], threads)
+                densities[level] = _log_evidence(
+                    likelihood, effects, *sites, rows.part(rows_of_level), matrix[rows_of_level], threads
+                )
             except ArithmeticError as error:
                 raise ValueError(
                     f"level {name!r} of {levels.group!r} has no log density given all other rows: {error}; the rows of "

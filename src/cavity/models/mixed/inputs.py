@@ -82,8 +82,8 @@ class Inputs:
             raise arrays.error_of("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
         columns = {name: table.columns[name] for term in structured for name in term.variables}
-        known = {"coding": design.coding, "roles": observations.roles}
-        reader = FormulaRowReader(terms, design.names, len(design.names), **known)
+        settings = {"coding": design.coding, "roles": observations.roles}
+        reader = FormulaRowReader(terms, design.names, len(design.names), **settings)
         return cls._with_structured(
             model, observations, design.X, terms, structured, columns, reader, table.dataset.dropped
         )
@@ -94,11 +94,12 @@ class Inputs:
         names = reader.columns or name_coefficients(None, X.shape[1], False)
         likelihood = observations.likelihood
         constant = is_intercept_left_out(model, likelihood) if model.formula else learns_level(likelihood)
-        table, weights = bin_covariates(structured, table, model.bins), observations.weights
+        weights = observations.weights
         in_use = None if weights is None or np.all(weights > 0) else weights > 0
+        table, X = bin_covariates(structured, table, model.bins, in_use, X, names)
         rows, X, null_names = build_structured(structured, table, X, names, constant, in_use)
         bare = tuple(term.without_rows() for term in terms)
-        structured = tuple(each.built for each in rows)
+        structured = tuple(block.built for block in rows)
         reader = replace(reader, terms=bare, structured=structured, null_names=null_names)
         return cls(observations, X, (*terms, *rows), reader, dropped)
 
@@ -107,19 +108,19 @@ class Inputs:
         X = open_table(X, "X")
         random = [effect for effect in model.effects if isinstance(effect, RandomEffects)]
         structured = [effect for effect in model.effects if not isinstance(effect, RandomEffects)]
-        wanted = dict.fromkeys(each for one in random for each in one.group)
-        wanted |= dict.fromkeys(name for one in structured for name in one.variables if isinstance(name, str))
-        if wanted and groups is None and names_of(X) is None:
-            words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
+        group_names = dict.fromkeys(name for one in random for name in one.group)
+        group_names |= dict.fromkeys(name for one in structured for name in one.variables if isinstance(name, str))
+        if group_names and groups is None and names_of(X) is None:
+            words = f"must hold the labels of {', '.join(map(repr, group_names))}, as X is no data frame; got None"
             raise arrays.error_of("groups", words, TypeError)
-        columns = {GROUP_ARGUMENT.format(name): name for name in wanted} if groups is None else {}
+        columns = {GROUP_ARGUMENT.format(name): name for name in group_names} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
         if groups is not None:
-            table = take_group_columns(groups, wanted, dataset.n_rows)
+            table = take_group_columns(groups, group_names, dataset.n_rows)
             columns = {GROUP_ARGUMENT.format(name): column for name, column in table.items()}
             dataset = replace(dataset, columns=dataset.columns | columns)
         dataset = dataset.leave_out(missing)
-        groups = {name: dataset.column(GROUP_ARGUMENT.format(name)) for name in wanted}
+        groups = {name: dataset.column(GROUP_ARGUMENT.format(name)) for name in group_names}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
         terms = tuple(make_terms(random, X, names, groups)) if random else ()
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})

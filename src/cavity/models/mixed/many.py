@@ -9,7 +9,7 @@ from cavity.base import arrays
 from cavity.base.public_objects import replace_unchecked
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.linear.defaults import resolve_defaults
-from cavity.models.many.inputs import ManyInputs, with_formula
+from cavity.models.many.inputs import ManyInputs, replace_way_out, with_formula
 from cavity.models.many.priors import PriorChoice
 from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, run_many
@@ -21,7 +21,7 @@ from cavity.models.mixed.terms import Term, component_names
 from cavity.models.mixed.variance_search import list_targets
 
 
-def fit_many(model, settings, match, X, Y, groups, names, columns, share, options):
+def fit_many(model, settings, match, X, Y, groups, names, columns, missing, share, options):
     """Return the `ManyPosterior` of the responses Y; see `MixedGLM.fit_many`.
 
     Parameters
@@ -30,14 +30,16 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, share, option
         The settings.
     settings, match : callable
         Its fixed effects for a likelihood, and the settings of its terms.
-    X, Y, groups, names, columns, share, options
+    X, Y, groups, names, columns, missing, share, options
         Those of the method.
     """
-    opened = ManyInputs.open(model.effects if model.formula else None, model.likelihood, X, Y, names, columns)
+    formula = model.effects if model.formula else None
+    opened = ManyInputs.open(formula, model.likelihood, X, Y, names, columns, missing)
     run = make_run(options)
     model = model if opened.formula is None else with_formula(model, None, effects=opened.formula)
     y = opened.y if opened.formula is None else None
-    inputs = Inputs.of(model, opened.table, y, groups, opened.columns, "raise")
+    with replace_way_out():
+        inputs = Inputs.of(model, opened.table, y, groups, opened.columns, "raise")
     _check_terms(inputs.terms)
     check_open_parameters(model.likelihood)
     fixed, rows = settings(inputs.observations.likelihood), inputs.observations.rows(inputs.X)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base.public_objects import ArrayLike, Data
 from cavity.jobs.job import Event, Job
@@ -28,6 +28,7 @@ class ManyMixedResponses:
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         share: str | tuple[str, ...] | None = None,
         damping: float = 1.0,
         power: float = 1.0,
@@ -58,6 +59,9 @@ class ManyMixedResponses:
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value of a response, nan: refuse that response, naming the first row in
+            `status`, or leave them out of its fit only. Rows of X, offsets and weights have values in either case.
         share : str or tuple of str, optional
             What is shrunk across responses: "dispersion", or other parameters of the likelihood that are learnt, get a
             log-normal prior, named coefficients a factor on their prior standard deviations, found from all responses.
@@ -134,6 +138,7 @@ class ManyMixedResponses:
             groups,
             names,
             columns,
+            missing,
             share,
             options | {"job": Job.checked(callback, progress, checkpoint, checkpoint_every)},
         )

@@ -54,7 +54,7 @@ def make_posterior(solution, reader, **labels):
         loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
     joint = effects if solution.integration is None else mix_effects(solution.integration, effects)
     covariances = {
-        term.name: term.describe_setting(each) for term, each in zip(problem.terms, problem.settings, strict=True)
+        term.name: term.describe_setting(setting) for term, setting in zip(problem.terms, problem.settings, strict=True)
     }
     return MixedGLMPosterior(
         model=replace(problem.model, effect_covariances=covariances),
@@ -146,8 +146,8 @@ class MixedGLMPosterior(
         lines = [("likelihood", shorten_repr(self.model.likelihood))]
         for term in self._reader.terms:
             sd = np.sqrt(np.diagonal(self.model.effect_covariances[term.name]))
-            each = ", ".join(f"{value:.4g}" for value in sd)
-            lines.append((term.name, f"{format_count(len(term.levels), 'level')}, sd {each}"))
+            sds = ", ".join(f"{value:.4g}" for value in sd)
+            lines.append((term.name, f"{format_count(len(term.levels), 'level')}, sd {sds}"))
         for term in self._reader.structured:
             values = self.model.effect_covariances[term.name].items()
             shown = ", ".join(f"{name} {value:.4g}" for name, value in values)
@@ -238,20 +238,20 @@ class MixedGLMPosterior(
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
 
-    def _linear_moments(self, matrix, known):
+    def _linear_moments(self, matrix, offset):
         from scipy.sparse import csr_array  # takes a while to load
 
-        return self._effects.predict(csr_array(matrix), known)
+        return self._effects.predict(csr_array(matrix), offset)
 
     def _latent(self, X, offset, exposure):
         return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])
 
-    def _moments(self, rows, known, extras):
+    def _moments(self, rows, offset, extras):
         """The means and variances of f of rows as `_read` has them."""
         if not self._integrated_names:
-            mean, variance = self._effects.predict(rows, known)
+            mean, variance = self._effects.predict(rows, offset)
             return mean, variance + extras[0]
-        means, variances = self._effects.predict_at_points(rows, known)
+        means, variances = self._effects.predict_at_points(rows, offset)
         return PointMoments(self.integration.weights, self._point_likelihoods, means, variances + extras)
 
     def _drawn_by_point(self, X, n, rng, offset, exposure):

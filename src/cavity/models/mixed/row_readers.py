@@ -140,8 +140,8 @@ class FormulaRowReader(RowReader):
         known = {"n_features": self.n_features}
         dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
         own = [column for term in self.terms for column in term.levels.columns]
-        wanted = select_group_columns(own, columns.names, levels)
-        codes = find_new_codes(self.terms, {name: columns[name] for name in wanted}, dataset.n_rows, levels)
+        group_names = select_group_columns(own, columns.names, levels)
+        codes = find_new_codes(self.terms, {name: columns[name] for name in group_names}, dataset.n_rows, levels)
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
         table = {name: columns[name] for name in self.structured_columns}
         return self._with_structured(dataset, dataset.X, values, table, levels, settings)

@@ -76,16 +76,18 @@ def _reader(terms, n_features, coding=None, **parts):
         levels = Levels(term["group"], term["labels"], np.asarray(parts.pop(f"levels_{i}")))
         codes, Z = np.zeros(0, dtype=np.intp), np.zeros((0, len(term["columns"])))
         full_terms.append(Term(levels, term["columns"], term["index"], codes, Z))
-    known = {"terms": tuple(full_terms), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
-    known |= {name: tuple(parts.pop(name, ())) for name in ("structured", "null_names")}
+    settings = {"terms": tuple(full_terms), "n_features": n_features} | {
+        name: parts.pop(name, None) for name in OF_READER
+    }
+    settings |= {name: tuple(parts.pop(name, ())) for name in ("structured", "null_names")}
     if coding is None:
-        return RowReader(**known)
+        return RowReader(**settings)
     columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
     labels = {name: tuple(categories) for name, categories in coding["labels"].items()}
     numbers = {name: column for name, column in columns.items() if name not in labels}
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
     coding = Coding(coding["formula"], numbers, codes, labels, coding.get("base_levels") or {})
-    return FormulaRowReader(**known, coding=coding)
+    return FormulaRowReader(**settings, coding=coding)
 
 
 def _terms_apart(terms):
@@ -94,14 +96,14 @@ def _terms_apart(terms):
             "group": list(term.levels.columns),
             "columns": list(term.columns),
             "index": None if term.index is None else list(map(int, term.index)),
-            "labels": [list(map(to_json_label, each)) for each in term.levels.labels],
+            "labels": [list(map(to_json_label, labels)) for labels in term.levels.labels],
         }
         for term in terms
     ]
 
 
 def _coding_apart(coding):
-    labels = {name: list(map(to_json_label, each)) for name, each in coding.labels.items()}
+    labels = {name: list(map(to_json_label, levels)) for name, levels in coding.labels.items()}
     return {
         "formula": coding.formula,
         "columns": list(_coded(coding)),
@@ -147,15 +149,16 @@ def _fits(arrays, settings, sizes):
     shapes = {format_term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
     structured = settings.get("reader_structured", ())
     shapes |= {term.name: tuple(parameter.name for parameter in term.prior.parameters) for term in structured}
-    found = {
-        name: tuple(each) if isinstance(each, dict) else each.shape for name, each in settings["covariances"].items()
+    own_shapes = {
+        name: tuple(value) if isinstance(value, dict) else value.shape
+        for name, value in settings["covariances"].items()
     }
-    if found != shapes:
+    if own_shapes != shapes:
         return f"setting 'covariances' must have matrices or values of the terms {', '.join(shapes)}"
-    for name, each in settings["covariances"].items():
-        if isinstance(each, dict):
+    for name, entry in settings["covariances"].items():
+        if isinstance(entry, dict):
             continue
-        arrays_of.cholesky(arrays_of.check_symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
+        arrays_of.cholesky(arrays_of.check_symmetric(entry, f"covariances[{name!r}]"), f"covariances[{name!r}]")
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, term in enumerate(terms))
     random += sum(term.size for term in structured)
     if sizes["d"] + random != sizes["n"]:
@@ -193,7 +196,7 @@ def _pattern(arrays, settings, sizes):
             len(index) != len(term["columns"]) or any(not CONSTANT_COLUMN <= j < n_columns for j in index)
         ):
             return "setting 'reader_terms' must number columns of X"
-        sizes_of = np.array([len(each) for each in term["labels"]])
+        sizes_of = np.array([len(labels) for labels in term["labels"]])
         levels = arrays[f"reader_levels_{i}"]
         if levels.shape[1] != len(term["group"]) or len(sizes_of) != len(term["group"]) or np.any(levels >= sizes_of):
             return f"array 'reader_levels_{i}' must have numbers of labels, a column for each of the group"
@@ -207,8 +210,9 @@ def _is_covariance(value):
 
 
 COVARIANCES_SETTING = records.Made(
-    lambda found: {
-        name: value if isinstance(value, dict) else np.array(value, dtype=np.float64) for name, value in found.items()
+    lambda settings: {
+        name: value if isinstance(value, dict) else np.array(value, dtype=np.float64)
+        for name, value in settings.items()
     },
     records.Setting(
         "an object of matrices, and of objects of numbers",
@@ -219,7 +223,7 @@ COVARIANCES_SETTING = records.Made(
     },
 )
 STRUCTURED_SETTING = records.Made(
-    lambda found: tuple(map(restore_term, found)), LIST_SETTING, lambda terms: list(map(describe_term, terms))
+    lambda settings: tuple(map(restore_term, settings)), LIST_SETTING, lambda terms: list(map(describe_term, terms))
 )
 MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
@@ -239,7 +243,9 @@ POSTERIOR_RECORD = records.Record(
         "columns?": records.Nullable(records.names("C")),
         "roles?": ROLES_SETTING,
         "reader_terms": records.Made(
-            lambda found: [records.check_settings(TERM_SETTINGS, each) for each in found], LIST_SETTING, _terms_apart
+            lambda settings: [records.check_settings(TERM_SETTINGS, setting) for setting in settings],
+            LIST_SETTING,
+            _terms_apart,
         ),
         "reader_structured?": STRUCTURED_SETTING,
         "reader_null_names?": records.names(),
@@ -247,7 +253,7 @@ POSTERIOR_RECORD = records.Record(
         "reader_intercept": records.TRUTH_VALUE,
         "intercept?": records.TRUTH_VALUE,
         "reader_coding?": records.Made(
-            lambda found: records.check_settings(CODING_SETTINGS, found), records.JSON_OBJECT, _coding_apart
+            lambda settings: records.check_settings(CODING_SETTINGS, settings), records.JSON_OBJECT, _coding_apart
         ),
     },
     (

@@ -47,10 +47,8 @@ class StructuredRows:
     def prior_targets(self):
         """The parameters, as priors may be of them."""
         parameters = self.built.prior.parameters
-        names = name_parameters(self.name, [each.name for each in parameters])
-        return [
-            PriorTarget(name, each.name, each.scale, self.name) for name, each in zip(names, parameters, strict=True)
-        ]
+        names = name_parameters(self.name, [p.name for p in parameters])
+        return [PriorTarget(name, p.name, p.scale, self.name) for name, p in zip(names, parameters, strict=True)]
 
     def values(self, rows):
         """The rows Z of some rows, a mask or a slice."""
@@ -90,18 +88,26 @@ class StructuredRows:
         return {f"{part} of {self.name}": getattr(self.Z, part) for part in ("data", "indices", "indptr")}
 
 
-def bin_covariates(terms, table, bins):
-    """Return a table whose covariates of smooths have at most so many different values; None changes nothing."""
+def bin_covariates(terms, table, bins, in_use, X, names):
+    """Return a table whose covariates of smooths have at most so many different values, and X with them.
+
+    The range is that of the rows in use, None for all; values of other rows beyond it stay. None as `bins` changes
+    nothing.
+    """
     if bins is None:
-        return table
-    table = dict(table)
+        return table, X
+    table, X = dict(table), X.copy()
     for name in dict.fromkeys(name for term in terms for name in term.binned_variables):
         x = read_numbers(table, name)
-        low, high = float(np.min(x)), float(np.max(x))
-        if len(np.unique(x)) > bins:
+        own = x if in_use is None else x[in_use]
+        low, high = float(np.min(own)), float(np.max(own))
+        if len(np.unique(own)) > bins:
             step = (high - low) / (bins - 1)
-            table[name] = np.clip(low + step * np.rint((x - low) / step), low, high)
-    return table
+            binned = np.clip(low + step * np.rint((x - low) / step), low, high)
+            table[name] = np.where((x < low) | (x > high), x, binned)
+            if isinstance(name, int) or name in names:  # a linear effect of the covariate is that of the binned one
+                X[:, name if isinstance(name, int) else names.index(name)] = table[name]
+    return table, X
 
 
 def build_structured(terms, table, X, names, constant=False, in_use=None):
@@ -125,11 +131,11 @@ def build_structured(terms, table, X, names, constant=False, in_use=None):
         The rows that decide on ranges and knots of smooths; by default all. States and levels are those of all rows.
     """
     built = _name_apart(terms, [term.build(_select_to_build(table, term, in_use)) for term in terms])
-    repeated = find_repeated([each.name for each in built])
+    repeated = find_repeated([term.name for term in built])
     if repeated is not None:
         raise error_of("effects", f"must have each term once, got {repeated} twice")
-    rows = [StructuredRows(each, design) for each, design in zip(built, read_structured(built, table), strict=True)]
-    idle = next((each.name for each in rows if not np.any(each.Z.data)), None)
+    rows = [StructuredRows(term, design) for term, design in zip(built, read_structured(built, table), strict=True)]
+    idle = next((block.name for block in rows if not np.any(block.Z.data)), None)
     if idle is not None:
         raise error_of("effects", f"must act in some row, got {idle}, whose weights are 0 or cancel in every row")
     columns = _find_fixed_columns(built, table)
@@ -166,8 +172,8 @@ def _select(table, term):
 def _find_fixed_columns(built_terms, table):
     """Return the columns of the null spaces of terms by their names."""
     columns = {}
-    for each in built_terms:
-        columns |= each.fixed_columns(_select(table, each))
+    for built in built_terms:
+        columns |= built.fixed_columns(_select(table, built))
     return columns
 
 
@@ -197,8 +203,8 @@ def read_structured(built_terms, table, levels="known", settings=None):
     """Return the rows Z of structured terms for new rows, CSR arrays (M, k), given the values of their parameters."""
     settings = [None] * len(built_terms) if settings is None else settings
     return [
-        design_rows(each, _select(table, each), levels, setting)
-        for each, setting in zip(built_terms, settings, strict=True)
+        design_rows(built, _select(table, built), levels, setting)
+        for built, setting in zip(built_terms, settings, strict=True)
     ]
 
 

@@ -228,12 +228,12 @@ def make_terms(effects, X, names, groups):
         twice.
     """
     effects = check_effects(effects)
-    table = take_group_columns(groups, [each for effect in effects for each in effect.group], len(X))
+    table = take_group_columns(groups, [name for effect in effects for name in effect.group], len(X))
     blocks = []
     for effect in effects:
         for block in effect.blocks:
             index = tuple(
-                CONSTANT_COLUMN if each == CONSTANT_COLUMN else _find_column(each, X, names) for each in block
+                CONSTANT_COLUMN if column == CONSTANT_COLUMN else _find_column(column, X, names) for column in block
             )
             columns = tuple(_name_column(j, names) for j in index)
             blocks.append((effect.group, columns, index, take_columns(X, index)))
@@ -280,16 +280,16 @@ def take_columns(X, index):
 
 def check_terms(terms):
     """Return terms, unless one has a constant column, or two have the same."""
-    seen = set()
+    names = set()
     for term in terms:
         for k, column in enumerate(term.columns):
             if column != INTERCEPT_NAME and np.all(term.Z[:, k] == term.Z[0, k]):
                 constant = f"{term.Z[0, k]:g} in every row: its effects are those of an intercept of {term.group!r}"
                 raise error_of("slopes", f"must differ between rows, got {column!r}, which is {constant}")
-            if (term.group, column) in seen:
+            if (term.group, column) in names:
                 what = "an intercept" if column == INTERCEPT_NAME else f"a slope of {column!r}"
                 raise error_of("effects", f"must have each effect once, got {what} of {term.group!r} twice")
-            seen.add((term.group, column))
+            names.add((term.group, column))
     return terms
 
 
@@ -317,8 +317,8 @@ def read_new_terms(terms, X, groups, levels="known"):
     ValueError, TypeError
         For levels that are new and must not be, naming them, and as in `terms_of`.
     """
-    wanted = [column for term in terms for column in term.levels.columns]
-    table = take_group_columns(groups, select_group_columns(wanted, column_names(groups), levels), len(X))
+    columns = [column for term in terms for column in term.levels.columns]
+    table = take_group_columns(groups, select_group_columns(columns, column_names(groups), levels), len(X))
     return [
         (codes, take_columns(X, term.index))
         for term, codes in zip(terms, find_new_codes(terms, table, len(X), levels), strict=True)

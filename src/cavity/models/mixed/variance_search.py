@@ -42,43 +42,43 @@ class FreeTerms(FreeSettings):
         self.fixed, priors = settings, problem.model.priors
         self.avoids_zero = priors == AVOID_ZERO_PRIOR
         self.maps = [term.free_parameters(given, spread) for term, given in zip(terms, settings, strict=True)]
-        self.open = [each for each in self.maps if each is not None]
-        size = sum(each.size for each in self.open)
+        self.open = [m for m in self.maps if m is not None]
+        size = sum(m.size for m in self.open)
         super().__init__(size, likelihood, names, find_unit(rows.y), priors, list_targets(terms))
 
     def parts(self, x):
         """The free numbers of each term that has some."""
-        ends = np.cumsum([each.size for each in self.open])
+        ends = np.cumsum([m.size for m in self.open])
         return np.split(x[: self.n_prior], ends[:-1]) if self.open else []
 
     def start(self, log_factor, likelihood):
         """The vector of a factor on the variances that the search begins with."""
         start = np.log(FIRST_SHARE) + 0.5 * log_factor
-        return np.concatenate([*(each.start(start) for each in self.open), self.free.pack(likelihood)])
+        return np.concatenate([*(m.start(start) for m in self.open), self.free.pack(likelihood)])
 
     def unpack(self, x):
         """The settings of a vector."""
         parts = iter(self.parts(x))
         both = zip(self.maps, self.fixed, strict=True)
-        settings = tuple(fixed if each is None else each.unpack(next(parts)) for each, fixed in both)
+        settings = tuple(fixed if m is None else m.unpack(next(parts)) for m, fixed in both)
         return FactorSettings(settings, self.likelihood_at(x))
 
     def prior_bounds(self):
         """(low, high) of every free number of a term."""
-        return np.concatenate([np.zeros((0, 2)), *(each.bounds() for each in self.open)])
+        return np.concatenate([np.zeros((0, 2)), *(m.bounds() for m in self.open)])
 
     @property
     def chosen_ends(self):
         """The places of free numbers of terms that are looked for in a range that the term chooses."""
-        flags = [flag for each in self.open for flag in each.have_chosen_ends]
+        flags = [flag for m in self.open for flag in m.have_chosen_ends]
         return frozenset(np.flatnonzero(flags).tolist())
 
     def describe_prior(self, settings):
         """Names and values of what is open of the priors, and their derivatives in the free numbers."""
         names, values, blocks = [], [], [np.zeros((0, 0))]
-        for each, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
-            components, jacobian = each.describe(part)
-            names += each.names
+        for m, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
+            components, jacobian = m.describe(part)
+            names += m.names
             values += components
             blocks.append(jacobian)
         return names, values, linalg.block_diag(*blocks)
@@ -86,7 +86,7 @@ class FreeTerms(FreeSettings):
     def pack(self, settings):
         """The vector of some settings."""
         pairs = zip(self.maps, settings.prior, strict=True)
-        parts = [each.pack(setting) for each, setting in pairs if each is not None]
+        parts = [m.pack(setting) for m, setting in pairs if m is not None]
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
     def flat(self, x, i, way):
@@ -95,7 +95,7 @@ class FreeTerms(FreeSettings):
         `way` is positive where that is towards larger ones.
         """
         names, values, _ = self.describe(self.unpack(x))
-        firsts = np.cumsum([0, *(each.size for each in self.open)])
+        firsts = np.cumsum([0, *(m.size for m in self.open)])
         which = int(np.searchsorted(firsts, i, side="right")) - 1
         first, one = firsts[which], self.open[which]
         if one.vanishes(x[first : first + one.size], i - first):
@@ -112,7 +112,7 @@ class FreeTerms(FreeSettings):
         """
         upper = LARGE_IN_SPREADS if self.likelihood.link == "identity" else 1.0
         defaults = {LOGIT_SCALE: FLAT_SHARE_PRIOR, FISHER_Z_SCALE: UniformCorrelation()}
-        positive = {name: prior for each in self.open for name, prior in each.default_priors(upper).items()}
+        positive = {name: prior for m in self.open for name, prior in m.default_priors(upper).items()}
         for target in list_targets(terms):
             prior = positive.get(target.name) if target.scale == LOG_SCALE else defaults[target.scale]
             if prior is not None:
@@ -124,8 +124,8 @@ class FreeTerms(FreeSettings):
         if not self.avoids_zero:
             return super().log_prior(settings)
         values, slopes = 0.0, [np.zeros(0)]
-        for each, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
-            value, slope = each.log_prior(part)
+        for m, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
+            value, slope = m.log_prior(part)
             values += value
             slopes.append(slope)
         return float(values), np.concatenate(slopes)
@@ -168,7 +168,7 @@ class MixedEvidence(LinearEvidence):
             apart = rows.y - geometry.base
             self._sums = geometry.sum_rows(weights.copy(), weights * apart)
             self._squares = float(np.sum(weights * apart**2))
-        belief = geometry.belief(*(each / noise for each in self._sums), has_marginals=False)
+        belief = geometry.belief(*(total / noise for total in self._sums), has_marginals=False)
         if belief is None:
             raise ArithmeticError("there is no posterior at these settings")
         misfit = self._measure_misfit(problem, geometry, belief, noise) - 2.0 * self.constant(settings.likelihood)
@@ -226,11 +226,11 @@ class MixedEvidence(LinearEvidence):
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.split_entries(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
         parts, gradients = iter(vector.parts(vector.pack(point.settings))), []
-        for each, setting, entries, block in zip(
+        for block_map, setting, entries, block in zip(
             vector.maps, point.settings.prior, moments, layout.blocks, strict=True
         ):
-            if each is not None:
-                gradients.append(each.slopes(next(parts), block.slopes(setting, entries)))
+            if block_map is not None:
+                gradients.append(block_map.slopes(next(parts), block.slopes(setting, entries)))
         return np.concatenate(gradients)
 
 

@@ -102,16 +102,17 @@ class ProcessPosterior(LatentPosterior):
         """
         return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
 
-    def _latent(self, X, offset, exposure, n_threads=None):
+    def _latent(self, X, offset, exposure, n_threads=None, find_moments=None):
         dataset = self._open(X, offset, exposure)
         X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
+        find_moments = find_moments or self._moments
         offset_values, n_threads, cache = self._known_offset(dataset), resolve_n_threads(n_threads), local()
 
         def moments(x, start, _):
             X.check_finite(x, start)
             base = compute_prior_means(self.model, x)
             base = base if offset_values is None else base + offset_values[start : start + len(x)]
-            shift, variance = self._moments(x, threads, cache)
+            shift, variance = find_moments(x, threads, cache)
             return base + shift, variance
 
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):

@@ -288,15 +288,15 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         return X, self._known_offset(dataset)
 
     def _linear_rows(self, X, offset=None, exposure=None):
-        X, known = self._rows_of(X, offset, exposure)
+        X, offset_values = self._rows_of(X, offset, exposure)
         rows = X.rows()
         X.check_finite(rows, 0)
-        return add_ones(rows) if self.intercept else rows, known, None
+        return add_ones(rows) if self.intercept else rows, offset_values, None
 
-    def _linear_moments(self, matrix, known):
+    def _linear_moments(self, matrix, offset):
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = matrix @ self.mean, matrix @ self._root
-            mean, variance = mean if known is None else mean + known, np.einsum("ij,ij->i", spread, spread)
+            mean, variance = mean if offset is None else mean + offset, np.einsum("ij,ij->i", spread, spread)
         check_moments(mean, variance)
         return mean, variance
 

@@ -173,8 +173,8 @@ class BoundIncrement:
         if self.rows.n:
             rule = self._make_variational_task if _is_variational(solution) else self._make_power_task
             rule = rule if basis.n else self._make_prior_task
-            known, self.latest = self.latest is solution, solution
-            task = rule(solution, known)
+            has_features, self.latest = self.latest is solution, solution
+            task = rule(solution, has_features)
             total, R, slope = self.rows.sum_blocks(task, self.threads)
         if _is_variational(solution):
             R = solution.by_rows
@@ -210,10 +210,10 @@ class BoundIncrement:
             self.residuals[index] = residual
         return W, residual
 
-    def _read_block(self, solution, known, X, start):
+    def _read_block(self, solution, has_features, X, start):
         """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
         index, block = start // ROWS_PER_BLOCK, slice(start, start + len(X))
-        if known and index < len(self.kept_features):
+        if has_features and index < len(self.kept_features):
             W, residual = self.kept_features[index], self.residuals[index]
         else:
             W, residual = self._compute_features(solution.basis, X, start)
@@ -221,11 +221,11 @@ class BoundIncrement:
         tau, rho = sites.on_features(residual)
         return W, residual, sites, tau, rho
 
-    def _make_prior_task(self, solution, known):
+    def _make_prior_task(self, solution, has_features):
         """A task for blocks without inducing points, where all variance of f is residual."""
 
         def task(X, start):
-            _, residual, sites, tau, rho = self._read_block(solution, known, X, start)
+            _, residual, sites, tau, rho = self._read_block(solution, has_features, X, start)
             q = 0.5 * (sites.fraction * tau**2 - rho)
             slope = self._noise_slope(start, sites, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
@@ -233,7 +233,7 @@ class BoundIncrement:
 
         return task
 
-    def _make_variational_task(self, solution, known):
+    def _make_variational_task(self, solution, has_features):
         """A task for blocks where alpha = 0: q_n = -rho_n/2, and R is what the rows add to A."""
         basis, mu = solution.basis, solution.mean
         within = -solution.inverse
@@ -243,7 +243,7 @@ class BoundIncrement:
         back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)  # L^-T mu, (M,)
 
         def task(X, start):
-            W, residual, sites, tau, rho = self._read_block(solution, known, X, start)
+            W, residual, sites, tau, rho = self._read_block(solution, has_features, X, start)
             m, weights = W @ mu, self._get_scratch(1, len(W))
             equal = rho.min() == rho.max()
             scaled = W if equal else np.multiply(W, rho[:, None], out=self._get_scratch(2, len(W)))
@@ -256,13 +256,13 @@ class BoundIncrement:
 
         return task
 
-    def _make_power_task(self, solution, known):
+    def _make_power_task(self, solution, has_features):
         """A task for blocks where alpha > 0."""
         basis, mu, inverse = solution.basis, solution.mean, solution.inverse
         triangle = np.ascontiguousarray(basis.factor)
 
         def task(X, start):
-            W, residual, sites, tau, rho = self._read_block(solution, known, X, start)
+            W, residual, sites, tau, rho = self._read_block(solution, has_features, X, start)
             fraction, m = sites.fraction, W @ mu
             weights, scaled = self._get_scratch(1, len(W)), self._get_scratch(2, len(W))
             np.matmul(W, inverse, out=weights)  # W B^-1, (n, M) (M, M)

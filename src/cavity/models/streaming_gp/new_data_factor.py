@@ -125,24 +125,26 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
     mean = rows.compute_prior_means(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
-    seen = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > MIN_VARIANCE)
-    if not seen.all():
-        tau[~seen], rho[~seen], total = _match_unexplained(
-            rows.observed(~seen), model.likelihood, mean[~seen], residual[~seen], alpha
+    is_explained = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > MIN_VARIANCE)
+    if not is_explained.all():
+        tau[~is_explained], rho[~is_explained], total = _match_unexplained(
+            rows.observed(~is_explained), model.likelihood, mean[~is_explained], residual[~is_explained], alpha
         )
-    if seen.any():
-        used, W, residual_used = rows.observed(seen), W[seen], residual[seen]
+    if is_explained.any():
+        used, W, residual_used = rows.observed(is_explained), W[is_explained], residual[is_explained]
         T = solve_rows(information.factor, W.copy())
         sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
-        base = mean[seen] + T @ information.c
+        base = mean[is_explained] + T @ information.c
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
         if start is not None:
-            start = _convert_to_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
+            start = _convert_to_g(
+                start[0][is_explained], start[1][is_explained], mean[is_explained], residual_used, sites.fraction
+            )
         fit = Engine(geometry, sites, options, start).run()
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
-        tau[seen], rho[seen] = _convert_to_f(fit, geometry, alone, mean[seen], residual_used)
-        on_g = RowSites(fit.tau - fit.rho * mean[seen], fit.rho, np.zeros(1))
+        tau[is_explained], rho[is_explained] = _convert_to_f(fit, geometry, alone, mean[is_explained], residual_used)
+        on_g = RowSites(fit.tau - fit.rho * mean[is_explained], fit.rho, np.zeros(1))
         A, r, *_ = basis.add_rows(None, on_g, threads, W, residual_used)
         more = Information.of(A, r)
     else:
@@ -196,16 +198,16 @@ def _convert_to_f(fit, geometry, alone, mean, residual):
 
 def _match_unexplained(rows, likelihood, mean, residual, alpha):
     """Return sites, and the sum of log normalisers, of rows whose f is independent of the inducing variables."""
-    known = residual < MIN_VARIANCE
+    is_determined = residual < MIN_VARIANCE
     tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
-    if known.any():
-        part = rows.observed(known)
-        total += float(np.sum(part.weight() * likelihood.log_p(part.y, mean[known])))
-    if not known.all():
-        part = rows.observed(~known)
+    if is_determined.any():
+        part = rows.observed(is_determined)
+        total += float(np.sum(part.weight() * likelihood.log_p(part.y, mean[is_determined])))
+    if not is_determined.all():
+        part = rows.observed(~is_determined)
         sites = Sites(likelihood, part.y, part.weights, alpha)
-        log_z, match_tau, match_rho = sites.match(slice(None), mean[~known], residual[~known])
+        log_z, match_tau, match_rho = sites.match(slice(None), mean[~is_determined], residual[~is_determined])
         total += float(np.sum(log_z / sites.fraction))
-        rho[~known] = match_rho / sites.fraction
-        tau[~known] = match_tau / sites.fraction - rho[~known] * mean[~known]
+        rho[~is_determined] = match_rho / sites.fraction
+        tau[~is_determined] = match_tau / sites.fraction - rho[~is_determined] * mean[~is_determined]
     return tau, rho, total

@@ -97,10 +97,10 @@ class OldFactorMap:
         pulled = mapped.A @ mapped.V @ inverse
         # dF/dK_ab L' = L_a^-T [(r - A V mu) mu' - A V B^-1]
         across = _solve_triangle(self.basis.factor, np.asfortranarray(np.outer(apart, mu) - pulled), trans=1)
-        seen = mapped.A @ self.columns
-        by_residual = -0.5 * (self.columns.T @ seen)  # dF/dQ_a = -Y'A Y/2 for alpha = 0
+        products = mapped.A @ self.columns
+        by_residual = -0.5 * (self.columns.T @ products)  # dF/dQ_a = -Y'A Y/2 for alpha = 0
         if self.alpha > 0.0:
-            spread, apart = seen.T @ mapped.V, self.columns.T @ apart
+            spread, apart = products.T @ mapped.V, self.columns.T @ apart
             by_residual += 0.5 * self.alpha * (spread @ inverse @ spread.T + np.outer(apart, apart))
         across[self.lost_index] -= 2.0 * by_residual @ mapped.across  # Q_a depends on K_ab as well
         return across, by_residual

@@ -37,15 +37,21 @@ class ScaleObjective:
 
     def log_bound(self, log_s, log_t):
         """The log bound without priors, and its derivatives in log s and log t."""
-        known, s, t = self.information, np.exp(log_s), np.exp(log_t)
+        information, s, t = self.information, np.exp(log_s), np.exp(log_t)
         share = s / t * self.values / (1.0 + s / t * self.values)
         fit = 0.5 * s / t**2 * self.squared / (1.0 + s / t * self.values)
         lin = float(np.sum(fit - 0.5 * np.log1p(s / t * self.values)))
-        value = known.constant - compute_scaling_cost(known, log_s, log_t) + lin
+        value = information.constant - compute_scaling_cost(information, log_s, log_t) + lin
         kept_nats = float(np.sum(fit * (1.0 - share)))
         lost_nats = 0.5 * float(np.sum(share))
-        by_s = kept_nats - lost_nats - 0.5 * known.gap * s / t
-        by_t = lost_nats - kept_nats - float(np.sum(fit)) - 0.5 * known.n + 0.5 * (known.squares + known.gap * s) / t
+        by_s = kept_nats - lost_nats - 0.5 * information.gap * s / t
+        by_t = (
+            lost_nats
+            - kept_nats
+            - float(np.sum(fit))
+            - 0.5 * information.n
+            + 0.5 * (information.squares + information.gap * s) / t
+        )
         return value, np.array([by_s, by_t])
 
     def __call__(self, x):

@@ -77,9 +77,9 @@ class BatchRows(Rows):
         return np.concatenate(list(self.map_blocks(base, threads)))
 
 
-def _call_on_block(X, start, known):
+def _call_on_block(X, start, broadcast):
     """Call a function for a block of rows."""
-    blocks, function = known
+    blocks, function = broadcast
     blocks.check_finite(X, start)
     return function(X, start)
 
@@ -110,8 +110,8 @@ def compute_loss_rates(model, X, rows, index):
     if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
         return check_within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
     prior = get_program(model.covariance, X.shape[1]).diagonal(X)
-    seen = prior > MIN_VARIANCE
-    return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
+    is_positive = prior > MIN_VARIANCE
+    return np.where(is_positive, 0.5 * weight / np.where(is_positive, prior, 1.0), 0.0)
 
 
 def open_rows(dataset, n_features):

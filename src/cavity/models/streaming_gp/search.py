@@ -191,11 +191,11 @@ class _Search:
     def compute_tension(self, x, Z, rows, bounds):
         """Nats that the rows would gain near a place if nothing were known of those before; 0 where EP fails."""
         alone = self.make_objective(None, Z, rows)
-        here = alone.value(x)
+        value = alone.value(x)
         if not alone.values:
             return 0.0
         job = self.job.stage("tension of old rows and new ones")
-        return here - climb(alone, x, self.restrict_bounds(x, bounds), most=MAX_TENSION_STEPS, rounds=1, job=job)[0]
+        return value - climb(alone, x, self.restrict_bounds(x, bounds), most=MAX_TENSION_STEPS, rounds=1, job=job)[0]
 
     def choose_inducing(self, x, Z, rows):
         """Inducing points for the settings of a vector and some rows."""

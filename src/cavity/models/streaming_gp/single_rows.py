@@ -153,10 +153,10 @@ class SingleRows:
         if changes or now.totals is not self.own:
             room = None if self.spare is now.information else self.spare
             new = now.with_room(room, changes or {})
-        known = new.information
+        sums = new.information
         # A += rho W'W, r += tau W', factor and c follow; sums and totals get the numbers
         if not kernel.add_observation(
-            W, tau, rho, known.A, known.r, known.factor, known.c, known.sums, new.totals, *numbers
+            W, tau, rho, sums.A, sums.r, sums.factor, sums.c, sums.sums, new.totals, *numbers
         ):
             return None
         if new is not now:

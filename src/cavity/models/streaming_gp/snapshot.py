@@ -154,17 +154,17 @@ class StreamSnapshot:
         Z = np.zeros((0, n_features)) if model.inducing is None else model.inducing
         with Threads(1) as threads, single_blas():
             basis = InducingBasis.of(model.covariance, Z, model.jitter, threads)
-        known, ids = Information.empty(len(Z)), make_read_only(np.arange(len(Z)))
+        information, ids = Information.empty(len(Z)), make_read_only(np.arange(len(Z)))
         waiting = WaitingRows.none(n_features)
         return cls(
             model,
             basis,
-            known,
+            information,
             np.zeros(4),
             ids,
             len(Z),
             waiting,
-            PredictiveCheck.of(known),
+            PredictiveCheck.of(information),
             columns=columns,
             roles=roles,
         )
@@ -204,13 +204,13 @@ class StreamSnapshot:
             fresh = ids < 0
             ids[fresh] = self.next_id + np.arange(np.sum(fresh))
             changes |= {"inducing_ids": make_read_only(ids), "next_id": self.next_id + int(np.sum(fresh))}
-        known = self.n_samples + rows, self.n_updates + updates, self.log_bound + increment, increment
+        totals = self.n_samples + rows, self.n_updates + updates, self.log_bound + increment, increment
         return replace(
             self,
             status=status,
             n_iter=n_iter,
             trace=trace,
-            totals=np.array(known, dtype=float),
+            totals=np.array(totals, dtype=float),
             information_lost=self.information_lost + lost,
             last_information_lost=lost,
             **changes,

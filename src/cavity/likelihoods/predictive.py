@@ -159,7 +159,7 @@ def find_mixture_quantiles(points, q, *covariates):
 
     weights, likelihood = np.array([weight for weight, *_ in points]), points[0][1]
     means, variances = (np.stack([one[k] for one in points]) for k in (2, 3))
-    if getattr(likelihood, "is_normal", False):
+    if getattr(likelihood, "_is_normal", False):
         laws = [each.moments(mean, variance) for _, each, mean, variance in points]
         moments = (np.stack(part) for part in zip(*laws, strict=True))
         return find_normal_mixture_quantiles(weights, q, *moments).reshape(shape)

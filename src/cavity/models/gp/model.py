@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
 from cavity.base.public_objects import ArrayLike, Data, set_fields
@@ -277,8 +275,7 @@ class GaussianProcess(LatentProcess):
         job = Job.checked(callback, progress)
         run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, n_threads=n_threads, job=job)
         with run.open(model, rows.named()) as threads:
-            method = choose_method(self, X, int(np.count_nonzero(rows.in_use)))
-            evidence, build = _open_evidence(method, model.likelihood, rows, threads, run)
+            evidence, build = _open_evidence(choose_method(self, rows), model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
             solution = search.integrate(start, evidence, learn, names, n_starts, run.job, self.integrate)
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))

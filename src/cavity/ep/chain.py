@@ -18,7 +18,43 @@ _kernel = _core.best("chain")
 
 MAX_STATES = _kernel.max_states  # of all processes of a sum together
 MATCHED_ROWS = 8192  # rows whose sites are matched together
+FAR_STEP = 750.0  # lam dt from which exp(-2 lam dt) is zero
 DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
+
+
+def find_transitions(blocks, gaps):
+    """Return the transitions A (n, S, S) of all states over gaps (n,)."""
+    out, first = np.zeros((len(gaps), *[int(np.sum(blocks[:, 0]))] * 2)), 0
+    for states, rate, _ in blocks:
+        d, zero = np.minimum(rate * gaps, FAR_STEP), np.zeros(len(gaps))
+        one = zero + 1.0
+        entries = {
+            1: [[one]],
+            2: [[one + d, d], [-d, one - d]],
+            3: [
+                [one + d + d**2 / 2, d + d**2, d**2 / 2],
+                [-(d**2) / 2, one + d - d**2, d - d**2 / 2],
+                [d**2 / 2 - d, d**2 - 3 * d, one - 2 * d + d**2 / 2],
+            ],
+        }[int(states)]
+        here = slice(first, first + int(states))
+        out[:, here, here] = np.moveaxis(np.array(entries), 2, 0) * np.exp(-d)[:, None, None]
+        first += int(states)
+    return out
+
+
+def find_firsts(blocks):
+    """Return the places of the values of the processes among all states, (B,)."""
+    sizes = blocks[:, 0].astype(np.intp)
+    return np.cumsum(sizes) - sizes
+
+
+def unpack(packed, p):
+    """Return symmetric matrices (n, p, p) of moments (n, p + p (p + 1)/2), a mean and a lower triangle each."""
+    out = np.empty((len(packed), p, p))
+    i, j = np.tril_indices(p)
+    out[:, i, j] = out[:, j, i] = packed[:, p:]
+    return out
 
 
 class Times:
@@ -96,6 +132,21 @@ class ChainFilter:
         """Return how many rows have a time up to each of some, (n,)."""
         return np.searchsorted(self.times.sorted, times, side="right")
 
+    def carry(self, start, stop):
+        """Return the product of (I - k h')A of rows start to stop, later ones on the left, k = rho P h."""
+        firsts, p = find_firsts(self.blocks), int(np.sum(self.blocks[:, 0]))
+        out = np.eye(p)
+        for first in range(start, stop, MATCHED_ROWS):
+            part = slice(first, min(first + MATCHED_ROWS, stop))
+            A = find_transitions(self.blocks, self.times.gaps[part])
+            gains = self.h[part, None] * unpack(self.moments[part], p)[:, :, firsts].sum(axis=2)
+            steps = A - gains[:, :, None] * A[:, None, firsts].sum(axis=2)
+            while len(steps) > 1:
+                even = len(steps) // 2 * 2
+                steps = np.concatenate([steps[1:even:2] @ steps[:even:2], steps[even:]])
+            out = steps[0] @ out
+        return out
+
     @cached_property
     def proper_until(self):
         """Whether the posterior given the first 0, 1, ..., N sites is proper, (N + 1,).
@@ -122,6 +173,23 @@ class ChainSmoother:
     def predict(self, times):
         """Return the means and variances (n,) of g at times (n,)."""
         return self.filtered.predict(times, self.slopes)
+
+    def find_covariance(self, rows):
+        """Return the covariance (n, n) of g at rows (n,) without sites, numbers in the order of time.
+
+        That of the states at i and a later j is P_i L'(I - G_j P_j), with P of the filter, L from `carry` of the rows
+        after i up to j, and G of the smoother: P. de Jong, The diffuse Kalman filter, Annals of Statistics 19, 1991.
+        """
+        firsts, p = find_firsts(self.filtered.blocks), int(np.sum(self.filtered.blocks[:, 0]))
+        spreads = unpack(self.filtered.moments[rows], p)[:, :, firsts].sum(axis=2)  # P h
+        ends = -np.einsum("nij,nj->ni", unpack(self.slopes[rows], p), spreads)
+        ends[:, firsts] += 1.0
+        out, carried = np.empty((len(rows), len(rows))), spreads.T.copy()
+        for j in range(len(rows)):
+            if j:
+                carried[:, :j] = self.filtered.carry(rows[j - 1] + 1, rows[j] + 1) @ carried[:, :j]
+            out[j, : j + 1] = out[: j + 1, j] = ends[j] @ carried[:, : j + 1]
+        return out
 
 
 class Chain(RowwiseGeometry):

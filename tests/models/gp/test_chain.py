@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from support.tolerances import AT_REST, LAST_BIT, OPTIMUM, ROOT_EPS, SLOPES, SOLVES
+from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, OPTIMUM, ROOT_EPS, SLOPES, SOLVES
 
 import cavity
 from cavity import covariances, likelihoods
 from cavity.covariances import RBF, Constant, Matern, Matern12, Matern32, Matern52
+from cavity.ep.chain import ChainFilter, Times
+from cavity.models.gp.chain_processes import make_blocks
 
 NEW = np.array([[-3.0], [2.0], [3.0], [11.0], [1e6], [2e6], [5.5]])
 COVARIANCES = {
@@ -62,7 +64,8 @@ def test_chains_are_dense_processes(covariance, likelihood, weighted):
     np.testing.assert_allclose(chain.log_evidence_gradient, dense.log_evidence_gradient, atol=ROOT_EPS)
     for mine, theirs in zip(chain.predict(NEW, offset=0), dense.predict(NEW, offset=0), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=ROOT_EPS)
-    joint = [posterior.predict_covariance(NEW[[1, 1, 2, 6]], offset=0)[1] for posterior in (chain, dense)]
+    new = np.concatenate([NEW[[1, 1, 2, 6]], NEW, X[:5]])  # equal ones, those of rows, before and after all
+    joint = [posterior.predict_covariance(new, offset=0)[1] for posterior in (chain, dense)]
     np.testing.assert_allclose(*joint, atol=ROOT_EPS)
 
 
@@ -126,6 +129,26 @@ def test_filtered_predictions_without_a_proper_posterior():
     assert posterior.predict_filtered([[-1.0], [0.2]])[1][0] == pytest.approx(100.0, rel=SOLVES)
     with pytest.raises(cavity.NotPositiveDefiniteError, match="the rows up to time 0.05 have no proper posterior"):
         posterior.predict_filtered([[-1.0], [0.05], [0.2]])
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student"])
+def test_covariances_of_long_chains(likelihood):
+    """By posterior means as functions of what a site of precision zero says: one filter and smoother a new time."""
+    rng = np.random.default_rng(6)
+    t = rng.uniform(0.0, 100.0, 20_000)
+    y = np.sin(t) + 0.2 * rng.normal(size=len(t))
+    model = cavity.GaussianProcess(COVARIANCES["sum"], LIKELIHOODS[likelihood], method="chain")
+    posterior = model.fit(t[:, None], y, learn=False)
+    new = np.array([2.0, 2.0, -1.0, 99.0, 2.001, t[77], 98.999, 1e6])
+    n, times = len(t), Times(np.concatenate([t, new]))
+    rho, expected = np.append(posterior._rho, np.zeros(len(new))), []
+    for j in range(len(new)):
+        unit = (np.arange(n + len(new)) == n + j).astype(float)
+        filtered = ChainFilter(make_blocks(model.covariance), times, times.take(rho), times.take(unit))
+        expected.append(times.put(filtered.smooth().mean)[n:])
+    covariance = posterior.predict_covariance(new[:, None])[1]
+    np.testing.assert_allclose(covariance, expected, atol=INTEGRAL)
+    np.testing.assert_allclose(np.diagonal(covariance), posterior.predict(new[:, None])[1], rtol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("nu", GOLDEN)
@@ -314,7 +337,7 @@ def test_states_at_the_end_are_those_of_all_rows(given_noise, tmp_path):
     assert state.log_evidence == pytest.approx(whole.log_evidence, rel=AT_REST)
     np.testing.assert_allclose(state.state_mean, expected.state_mean, atol=ROOT_EPS)
     np.testing.assert_allclose(state.state_covariance, expected.state_covariance, atol=ROOT_EPS)
-    new = t[-1] + np.array([[0.0], [0.7], [5.0], [1e6]])
+    new = t[-1] + np.array([[0.0], [0.7], [5.0], [1e6], [1e200]])
     for mine, theirs in zip(state.predict(new), whole.predict(new), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=ROOT_EPS)
     np.testing.assert_allclose(state.predict_covariance(new)[1], whole.predict_covariance(new)[1], atol=ROOT_EPS)
@@ -324,7 +347,7 @@ def test_states_at_the_end_are_those_of_all_rows(given_noise, tmp_path):
     with pytest.raises(ValueError, match=r"X must have times from .* on, the last one, got 1 in row 1"):
         state.predict([[40.0], [1.0]])
     with pytest.raises(ValueError, match="noise_variance must be given for all rows or for none"):
-        state.update(new, np.zeros(4), **({} if given_noise else {"noise_variance": np.ones(4)}))
+        state.update(new, np.zeros(5), **({} if given_noise else {"noise_variance": np.ones(5)}))
 
 
 def test_states_of_counts_keep_earlier_sites():

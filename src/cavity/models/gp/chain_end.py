@@ -22,6 +22,7 @@ from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.base.records import FINITE_REAL, TRUTH_VALUE, Array, Nullable, Part, Record, declare, integer, names
 from cavity.base.results import declare_common, format_table, freeze_arrays, list_name_rows, shorten_repr
+from cavity.ep.chain import find_firsts, find_transitions
 from cavity.ep.options import Options
 from cavity.models.gp.chain_processes import make_blocks
 from cavity.models.gp.evidence import Evidence, allocate_matrices
@@ -43,27 +44,6 @@ STATIONARY_COVARIANCES = {  # of the states of smoothness b - 1/2, see `terms.ma
     2: np.eye(2),
     3: np.array([[1.0, 0.0, -1 / 3], [0.0, 1 / 3, 0.0], [-1 / 3, 0.0, 1.0]]),
 }
-
-
-def find_transitions(blocks, gaps):
-    """Return the transitions A (n, S, S) of all states over gaps (n,)."""
-    out, first = np.zeros((len(gaps), *[int(np.sum(blocks[:, 0]))] * 2)), 0
-    for states, rate, _ in blocks:
-        d, zero = rate * gaps, np.zeros(len(gaps))
-        one = zero + 1.0
-        entries = {
-            1: [[one]],
-            2: [[one + d, d], [-d, one - d]],
-            3: [
-                [one + d + d**2 / 2, d + d**2, d**2 / 2],
-                [-(d**2) / 2, one + d - d**2, d - d**2 / 2],
-                [d**2 / 2 - d, d**2 - 3 * d, one - 2 * d + d**2 / 2],
-            ],
-        }[int(states)]
-        here = slice(first, first + int(states))
-        out[:, here, here] = np.moveaxis(np.array(entries), 2, 0) * np.exp(-d)[:, None, None]
-        first += int(states)
-    return out
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -145,7 +125,7 @@ class GaussianProcessEndPosterior(ProcessPosterior):
                 "X", f"must have times from {self.time:g} on, the last one, got {times[row]:g} in row {row}"
             )
         blocks = make_blocks(self.model.covariance)
-        firsts = np.cumsum(blocks[:, 0]).astype(np.intp) - blocks[:, 0].astype(np.intp)
+        firsts = find_firsts(blocks)
         A = find_transitions(blocks, times - self.time)
         return A, A[:, firsts].sum(axis=1), firsts
 

@@ -13,7 +13,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.results import freeze_arrays
-from cavity.ep.chain import ChainFilter, Times
+from cavity.ep.chain import ChainFilter, Times, unpack
 from cavity.models.gp.chain_end import GaussianProcessEndPosterior
 from cavity.models.gp.chain_evidence import ChainEvidence
 from cavity.models.gp.chain_processes import gather_gradient, make_blocks
@@ -61,8 +61,8 @@ class GaussianProcessChainPosterior(RowsPosterior):
 
     Notes
     -----
-    All costs are linear in N, those of `predict_covariance` and `sample` for each new row. There is no covariance of
-    all rows; `predict_covariance` has that of some. States between the rows are those of a Kalman filter and smoother,
+    All costs are linear in N. There is no covariance of all rows; `predict_covariance` has that of some, at a cost of
+    N + n^2 for n of them. States between the rows are those of a Kalman filter and smoother,
     which predictions compute once from the sites.
 
     `converged` includes the stopping rule of the search for hyperparameters, whose `standard_errors` are computed on
@@ -219,9 +219,7 @@ class GaussianProcessChainPosterior(RowsPosterior):
         """
         filtered = self._smoother.filtered
         last, p = filtered.moments[-1], int(np.sum(filtered.blocks[:, 0]))
-        covariance = np.empty((p, p))
-        i, j = np.tril_indices(p)
-        covariance[i, j] = covariance[j, i] = last[p:]
+        covariance = unpack(last[None], p)[0]
         shared = {"columns": self.columns, "roles": self.roles, "classes": self.classes, "_options": self._options}
         return GaussianProcessEndPosterior(
             model=self.model,
@@ -248,17 +246,13 @@ class GaussianProcessChainPosterior(RowsPosterior):
         return self._smoother.predict(np.ascontiguousarray(X[:, 0]))
 
     def _joint(self, X, gram, threads):
-        """The covariances of new rows are derivatives of posterior means in natural parameters of sites there."""
+        """New rows are rows without sites, of a filter and smoother of all."""
         times, rho, g = self._sites_in_use
         new, of_rows = np.unique(X[:, 0], return_inverse=True)
-        all_times = Times(np.concatenate([times, new]))
-        rho, zero = np.concatenate([rho, np.zeros(len(new))]), np.zeros(len(rho) + len(new))
-        covariance = np.empty((len(new), len(new)))
-        for j in range(len(new)):
-            unit = zero.copy()
-            unit[len(times) + j] = 1.0
-            covariance[j] = all_times.put(self._filter(all_times, rho, unit).smooth().mean)[len(times) :]
-        covariance = 0.5 * (covariance + covariance.T)[np.ix_(of_rows, of_rows)]
+        all_times, zero = Times(np.concatenate([times, new])), np.zeros(len(new))
+        smoother = self._filter(all_times, np.append(rho, zero), np.append(g, zero)).smooth(slopes=True)
+        numbers = np.flatnonzero(all_times.take(np.arange(len(times) + len(new))) >= len(times))
+        covariance = smoother.find_covariance(numbers)[np.ix_(of_rows, of_rows)]
         return self._smoother.predict(np.ascontiguousarray(X[:, 0]))[0], covariance
 
     def _project(self, variances, columns):

@@ -69,7 +69,7 @@ TEXTS_BY_NAME = {
         "graphs inducing init inverse_scale jitter k K_aa K_ab K_fb K_ff_diagonal label levels "
         "mean_precision_prior mean_prior n n_bins n_init normalize_y old_covariance old_mean "
         "old_prior order other parts path reg_covar rho1 rho2 row rows sample_weight share size skewness stop "
-        "table target tau tau1 tau2 theta tolerance value values variables vector verbose warm_start "
+        "table target tau tau1 tau2 theta tolerance trials value values variables vector verbose warm_start "
         "weight_concentration_prior"
     ),
     3: (
@@ -78,10 +78,10 @@ TEXTS_BY_NAME = {
         "probability random_state start title Z"
     ),
     4: (
-        "a initial_means kernel kind log_density max_iter method n_components n_samples noise precision prior_mean "
+        "a initial_means kernel kind log_density max_iter n_components n_samples noise precision prior_mean "
         "priors return_std term"
     ),
-    5: "**options covariance power schedule sd",
+    5: "**options covariance method power schedule sd",
     6: "alpha columns intercept likelihood missing name q rng scale shape",
     7: "learn names tol",
     8: "prior_variance",

@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 43_450, "tests": 50_650}
+MAX_CODE_LINES = {"src": 43_800, "tests": 51_560}
 # 1,700 fits of many responses, 2,900 formulas, missing values, averages over rows, and checks of models
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 49
 TOLERANCE = re.compile(r"\b(rtol|atol|rel|abs)=([^,\n]*\d(\.\d|e)|[\w.]*\(\n)")  # with a number, or with more lines

@@ -53,6 +53,20 @@ def test_groups_and_json(run, genes):
     assert next(iter(found["summary"]["columns"])) == "sd(intercept | donor)"
 
 
+def test_successes_in_trials(run, genes, tmp_path):
+    lines = Path(genes).read_text().splitlines()
+    path, saved = tmp_path / "trials.csv", tmp_path / "trials.npz"
+    more = [f"{line},{int(COUNTS[i].max())},{40 + i}" for i, line in enumerate(lines[1:])]
+    path.write_text("\n".join([lines[0] + ",n_1,n_2", *more]) + "\n")
+    model = "--formula", "~ treated", "--likelihood", "binomial", "--target", "gene_1,gene_2"
+    own = np.column_stack([COUNTS.max(axis=1), 40.0 + np.arange(N)])
+    for typed, trials in (("n_1", own[:, 0]), ("n_*", own)):
+        status, _, error = run(str(path), *model, "--trials", typed, "--output", str(saved))
+        assert status == 0, error
+        posterior = cavity.GLM("~ treated", "binomial").fit_many({"treated": TREATED}, COUNTS[:, 1:3], trials=trials)
+        np.testing.assert_array_equal(cavity.load(saved).mean, posterior.mean)
+
+
 def test_rows_without_a_value_are_left_out(run, genes, tmp_path):
     """Those of a gene from the fit of this gene, those of a column from all."""
     lines = Path(genes).read_text().splitlines()

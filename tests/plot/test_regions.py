@@ -74,6 +74,14 @@ def test_polygons_have_holes_and_several_parts(posterior):
     assert colors[order[0]][2] > colors[order[-1]][2]  # low values are blue
 
 
+def test_frames_of_geopandas(posterior):
+    geopandas, shapely = pytest.importorskip("geopandas"), pytest.importorskip("shapely")
+    squares = [shapely.box(x, 0.0, x + 1.0, 1.0) for x in range(6)]
+    frame = geopandas.GeoDataFrame({"rate": range(6)}, geometry=squares, index=[*LABELS[::-1], "elsewhere"])
+    drawn = RegionDisplay.from_posterior(posterior, posterior.structured_terms[0], frame)
+    assert [np.min(rings[0], axis=0).tolist() for rings in drawn.outlines] == [[4.0 - x, 0.0] for x in range(5)]
+
+
 def test_layouts_have_distances_of_the_graph(posterior):
     (term,) = posterior.structured_terms
     drawn = RegionDisplay.from_posterior(posterior, term)

@@ -292,6 +292,20 @@ def test_moments_without_a_warning(smoothness, lengthscale, recwarn):
     np.testing.assert_allclose(np.sqrt(variance), np.sqrt(dense.variance), atol=ROOT_EPS)
 
 
+def test_a_warning_of_times_that_are_nearly_equal():
+    """1e-12 apart: beside other terms digits are lost, as many as the warning says; a chain alone loses none."""
+    t = np.concatenate([np.linspace(0.0, 10.0, 25), [5.0, 5.0, 3.0, 3.0 + 1e-12, 1e6]])
+    with pytest.warns(cavity.NumericalWarning, match=r"states of matern12\(t\) are 1e-12 apart .* off by 0.000[1-9];"):
+        posterior = fit_gaussian("matern12(t)", t, 1.5)
+    kernel, noise = Matern(0.5, 1.0, 1.5), cavity.likelihoods.Gaussian(0.25)
+    dense, chain = (
+        cavity.GaussianProcess(kernel, noise, method=method).fit(t[:, None], np.sin(t), learn=False)
+        for method in ("dense", "chain")
+    )
+    assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=2e-4)
+    assert chain.log_evidence == pytest.approx(dense.log_evidence, abs=SOLVES)
+
+
 def test_a_warning_of_knots_that_are_far_apart():
     t = np.linspace(0.0, 100.0, 500)
     with pytest.warns(
@@ -316,12 +330,15 @@ def test_a_lengthscale_without_a_maximum():
         (lambda: MaternChain(None), "column must be the name or number of a column"),
         (lambda: MaternChain("t", max_states=1), "max_states must be at least 2"),
         (lambda: MaternChain("c"), r"column 'c' must have different values for matern32\(c\)"),
-        (lambda: MaternChain("bad"), "column 'bad' must"),
+        (lambda: MaternChain("bad"), "column 'bad' must be finite, got .* = nan"),
+        (lambda: MaternChain("far"), "column 'far' must be finite, got .* = inf"),
     ],
 )
 def test_what_is_refused(term, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        term().build({"t": TIMES, "c": np.ones(8), "bad": np.append(TIMES[1:], np.nan)})
+        term().build(
+            {"t": TIMES, "c": np.ones(8), "bad": np.append(TIMES[1:], np.nan), "far": np.append(TIMES[1:], np.inf)}
+        )
 
 
 def test_rows_off_the_states_need_parameters():

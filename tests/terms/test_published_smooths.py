@@ -1,9 +1,9 @@
 """Smooths of 203 cars beside the numbers of mgcv that statsmodels ships for its own tests, where it is installed.
 
 mgcv: gam(city.mpg ~ fuel + drive + s(weight, bs = "bs", k = 12) + s(hp, bs = "bs", k = 10)), knots at quantiles,
-Gaussian and Poisson. Not comparable: its amounts of smoothing, as they minimise GCV and UBRE and not an evidence, so that they
-are given here; its coefficients, of other bases; its penalty of hp, of which only the scale is there, to seven digits,
-which limits the digits of fits; and under Poisson noise its posterior, a normal at the mode where ours has moments.
+Gaussian and Poisson. Not comparable: its amounts of smoothing, as they minimise GCV and UBRE and not an evidence, so
+that they are given here; its coefficients, of other bases; its penalty of hp, of which only the scale is there, to
+seven digits; and under Poisson noise its posterior, a normal at the mode where ours has moments.
 """
 
 from pathlib import Path

@@ -13,19 +13,24 @@ from cavity.cli.fit_commands import collect_fit_options, fit_command, format_sec
 from cavity.cli.formulas import TableColumns
 from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup
 from cavity.cli.regression_data import EXPOSURE_OPTION, LIKELIHOOD_NAMES, ROW_OPTIONS
+from cavity.likelihoods.names import SHARE_LIKELIHOODS
 
 FORMULA_HELP = "effects, as '~ treated + (1 | donor)' (formula extra)"
 TARGET_HELP = "the responses: names of columns, or patterns such as 'gene_*'"
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
-    Option("--likelihood", LIKELIHOOD_NAMES, "of every response", required=True),
+    Option("--likelihood", (*LIKELIHOOD_NAMES, *SHARE_LIKELIHOODS), "of every response", required=True),
     Number("--prior-variance", "positive", "V", "of each coefficient (default in the scale of column and target)"),
     Option("--share", "A,B", "what is shrunk across responses: dispersion, names of coefficients"),
     Option("--effect", "EFFECT", "a coefficient, or an expression of several, to print (default the last one)"),
 )
 COLUMN_OPTIONS = OptionGroup(
-    "columns", Option("--target", "A,B", TARGET_HELP, required=True), *ROW_OPTIONS, EXPOSURE_OPTION
+    "columns",
+    Option("--target", "A,B", TARGET_HELP, required=True),
+    *ROW_OPTIONS,
+    EXPOSURE_OPTION,
+    Option("--trials", "A,B", "of binomial successes: one column, or one for each response in their order"),
 )
 ROW_ROLES = ("offset", "exposure", "weights")
 MOST_ROWS_PRINTED = 20
@@ -59,6 +64,9 @@ def fit(options):
     model = kind(formula, options.likelihood, prior_variance=options.prior_variance)
     share = None if options.share is None else tuple(split_names(options.share))
     Y = table.matrix(names)
+    if options.trials is not None:
+        trials = table.matrix(find_targets(table, options.trials))
+        rows["trials"] = trials[:, 0] if trials.shape[1] == 1 else trials
     if options.missing == "drop":
         data, rows, Y = drop_rows(data, rows, Y)
     arguments = {"names": names, "share": share, "missing": options.missing} | rows | collect_fit_options(options)
@@ -69,7 +77,7 @@ def fit(options):
 
 def drop_rows(data, rows, Y):
     """Return columns, arguments of rows and responses without the rows in which a column has no value."""
-    index, _ = complete_rows(data | rows, "drop")
+    index, _ = complete_rows(data | {name: value for name, value in rows.items() if name != "trials"}, "drop")
     return (data, rows, Y) if index is None else (take_rows(data, index), take_rows(rows, index), Y[index])
 
 

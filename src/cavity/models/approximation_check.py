@@ -158,7 +158,7 @@ def find_plug_in_evidence(posterior):
 def check_same_rows(posterior, rows):
     """Raise ValueError for rows that are not those of the fit."""
     if posterior._tau is None:
-        raise ValueError("check_approximation needs the sites of the rows of one fit: an update has none")
+        raise ValueError("a correction needs the sites of the rows of one fit: an update has none")
     if rows.n != posterior.n_samples:
         raise ValueError(f"X must hold the {posterior.n_samples} rows of the fit, got {rows.n}")
     digest, own = ObservationDigest.of(rows.y, posterior.model.likelihood), posterior.observation_digest

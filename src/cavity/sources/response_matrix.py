@@ -73,3 +73,50 @@ class ResponseMatrix:
         else:
             block = arrays.check_real(np.asarray(self.values[:, low:high]), self.argument)
         return np.ascontiguousarray(np.asarray(block, dtype=np.float64).T)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrialsMatrix:
+    """Successes of G responses, with trials of each row, (N,), or of each row and response."""
+
+    successes: ResponseMatrix
+    trials: Any
+
+    @classmethod
+    def open(cls, successes, trials):
+        """Open the trials that belong to successes; ValueError or TypeError for those of another shape."""
+        shape = np.shape(trials) if isinstance(trials, list | tuple) else getattr(trials, "shape", None)
+        if shape is not None and len(shape) == 1:
+            values = arrays.check_real(trials, "trials").astype(np.float64)
+            shape = (len(values), successes.shape[1])
+        else:
+            values = ResponseMatrix.open(trials, "trials")
+            shape = values.shape
+        if shape != successes.shape:
+            message = (
+                f"must have an entry for each row of Y, or the shape of Y, {successes.shape}, got {np.shape(trials)}"
+            )
+            raise arrays.error_of("trials", message)
+        return cls(successes, values)
+
+    @property
+    def shape(self):
+        """(N, G)."""
+        return self.successes.shape
+
+    @property
+    def names(self):
+        """Those of the responses."""
+        return self.successes.names
+
+    @property
+    def by_response(self):
+        """The matrix as data whose rows are responses, for fingerprints."""
+        (n, g), rows = self.shape, lambda low, high: self.read(low, high).reshape(high - low, -1)
+        return SimpleNamespace(shape=(g, 2 * n), names=self.names, rows=rows)
+
+    def read(self, low, high):
+        """Return successes and trials of columns low to high, (high - low, N, 2); missing entries are nan."""
+        successes = self.successes.read(low, high)
+        trials = self.trials if isinstance(self.trials, np.ndarray) else self.trials.read(low, high)
+        return np.stack([successes, np.broadcast_to(trials, successes.shape)], axis=2)

@@ -6,7 +6,8 @@ from support.glms import GLM, problem_of
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.models.glm.problem import LARGEST_REACH, SMALLEST_REACH, is_usual
+from cavity.base.constants import LARGEST_REACH, SMALLEST_REACH
+from cavity.models.glm.problem import is_usual
 from cavity.models.linear.prior import Prior
 
 X, Y = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, 0.5], [1e-200, 0.0]]), [1, 0, 0, 1]

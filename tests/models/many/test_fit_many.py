@@ -9,7 +9,7 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, PRINTED, ROU
 import cavity
 from cavity import likelihoods
 from cavity.distributions import Gamma
-from cavity.errors import ConvergenceWarning, SettingsWarning
+from cavity.errors import ConvergenceWarning, NumericalWarning, SettingsWarning
 from cavity.models.many import fits as many_fits
 from cavity.models.many import problem as many_problem
 from cavity.models.many import run as many_run
@@ -335,14 +335,124 @@ def test_responses_that_cannot_be_fitted_stop_nothing():
         many.of("y2")
     whole = cavity.GLM("negative-binomial", intercept=True).fit_many(X, COUNTS)
     np.testing.assert_array_equal(many.mean[7:], whole.mean[7:])
-    Y = F.copy()
+    Y = F + np.random.default_rng(1).normal(size=(N, G))
     Y[:, 0] = 2.0
     with pytest.warns(ConvergenceWarning, match="y is constant, from which no noise_variance can be found"):
         assert cavity.GLM("gaussian", intercept=True).fit_many(X, Y).converged.sum() == G - 1
 
 
+ODD_ROWS = np.linspace(-1.0, 1.0, 20)
+WAVE = np.sin(9.0 * ODD_ROWS)
+ODD_TABLE = {"x": ODD_ROWS, "donor": np.arange(20) % 4}
+ODD_MODELS = {"glm": (cavity.GLM, "~ x"), "mixed": (cavity.MixedGLM, "~ x + (1 | donor)")}
+
+
+@pytest.mark.filterwarnings("ignore:.*responses? have no converged fit")
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("kind", ODD_MODELS)
+def test_an_evidence_without_bound_is_said(kind, is_alone, monkeypatch):
+    """The noise of a line without noise goes to 0, as in a fit alone."""
+    if is_alone:
+        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    model, formula = ODD_MODELS[kind]
+    many = model(formula, "gaussian").fit_many(ODD_TABLE, np.column_stack([WAVE, 1.0 + 2.0 * ODD_ROWS]))
+    assert many.converged.tolist() == [True, False]
+    with pytest.warns(ConvergenceWarning, match="no maximum"):
+        alone = model(f"y {formula}", "gaussian").fit({**ODD_TABLE, "y": 1.0 + 2.0 * ODD_ROWS})
+    assert many.status[1] == alone.status
+    assert many.status[1].startswith("the log evidence has no maximum")
+
+
+@pytest.mark.filterwarnings("ignore:.*responses? have no converged fit", "ignore:the design has not full rank")
+@pytest.mark.parametrize("is_alone", [False, True])
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_noise_of_as_many_weights_as_rows_has_no_maximum(n, is_alone, monkeypatch):
+    if is_alone:
+        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    x, z, y = np.random.default_rng(1).normal(size=(n, 3)).T
+    many = cavity.GLM("~ x + z", "gaussian").fit_many({"x": x, "z": z}, y[:, None])
+    assert many.converged[0] == (n > 3)
+    if n <= 3:
+        assert many.status[0].startswith("the log evidence has no maximum in the noise_variance")
+        with pytest.warns(NumericalWarning, match="no maximum in the noise_variance"):
+            cavity.GLM("y ~ x + z", "gaussian").fit({"x": x, "z": z, "y": y})
+
+
+@pytest.mark.filterwarnings("ignore:.*responses? have no converged fit")
+@pytest.mark.parametrize("kind", ODD_MODELS)
+@pytest.mark.parametrize("likelihood", ["negative-binomial", "zero-inflated-poisson"])
+def test_zeros_have_no_posterior_of_their_own(likelihood, kind):
+    counts = np.column_stack([np.zeros(20), np.arange(20) % 4 * (1 + ODD_TABLE["donor"] // 2)])
+    model, formula = ODD_MODELS[kind]
+    many = model(formula, likelihood).fit_many(ODD_TABLE, counts)
+    assert many.has_posterior.tolist() == [False, True]
+    with pytest.raises(ValueError, match="response must have a posterior, got 'y1': y has zeros only"):
+        many.of("y1")
+    mean, variance = many.predict(ODD_TABLE)
+    for ours, theirs in zip((mean[1], variance[1]), many.of("y2").predict(ODD_TABLE), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=SOLVES)
+
+
+@pytest.mark.filterwarnings("ignore:.*responses? have no converged fit")
+@pytest.mark.parametrize("kind", ODD_MODELS)
+@pytest.mark.parametrize("likelihood", ["gaussian", likelihoods.StudentT(4.0, 0.5)])
+def test_responses_out_of_range_stop_nothing(likelihood, kind):
+    model, formula = ODD_MODELS[kind]
+    model = model(formula, likelihood)
+    usual = model.fit_many(ODD_TABLE, WAVE[:, None])
+    assert usual.converged.all()
+    for sizes in ((1.0, 1e200), (1e200, 1.0), (1e-200, 1.0), (1e308, 1e150), (1e150, 1e150)):
+        many = model.fit_many(ODD_TABLE, np.outer(WAVE, sizes))
+        for number, size in enumerate(sizes):
+            if size == 1.0:
+                np.testing.assert_array_equal(many.mean[number], usual.mean[0])
+                assert many.log_evidence[number] == usual.log_evidence[0]
+            else:
+                assert many.status[number].startswith("y is too large or too small")
+                assert np.isnan(many.mean[number]).all()
+
+
+@pytest.mark.parametrize("kind", ODD_MODELS)
+def test_single_posteriors_say_what_they_do_not_keep(kind):
+    model, formula = ODD_MODELS[kind]
+    single = model(formula, "gaussian").fit_many(ODD_TABLE, WAVE[:, None]).of(0)
+    for name in ("loo_log_density", "sites"):
+        with pytest.raises(ValueError, match="of fit_many.* a fit of "):
+            getattr(single, name)
+
+
 REFUSED = {
-    "rows": (lambda m: m.fit_many(X, COUNTS[1:]), ValueError, "must have"),
+    "rows": (lambda m: m.fit_many(X, COUNTS[1:]), ValueError, "Y must have as many rows as X, 40, got 39"),
+    "rows of a table": (
+        lambda _: cavity.GLM("~ x", "poisson").fit_many({"x": X[:, 0]}, COUNTS[1:]),
+        ValueError,
+        "Y must have as many rows as X, 40, got 39",
+    ),
+    "rows of a mixed table": (
+        lambda _: cavity.MixedGLM("~ 1 + (1 | g)", "poisson").fit_many({"g": DONORS}, COUNTS[1:]),
+        ValueError,
+        "Y must have as many rows as X, 40, got 39",
+    ),
+    "approximation": (
+        lambda _: cavity.GLM("poisson", approximation="diagonal", intercept=True).fit_many(X, COUNTS),
+        ValueError,
+        "approximation of fit_many must be 'full', got 'diagonal'",
+    ),
+    "integrate": (
+        lambda _: cavity.GLM("negative-binomial", intercept=True, integrate="auto").fit_many(X, COUNTS),
+        ValueError,
+        "integrate of fit_many must be False, got 'auto'",
+    ),
+    "integrate mixed": (
+        lambda _: cavity.MixedGLM("~ 1 + (1 | g)", "poisson", integrate="auto").fit_many({"g": DONORS}, COUNTS),
+        ValueError,
+        "integrate of fit_many must be False, got 'auto'",
+    ),
+    "bins": (
+        lambda _: cavity.MixedGLM("~ 1 + (1 | g)", "poisson", bins=30).fit_many({"g": DONORS}, COUNTS),
+        ValueError,
+        "bins of fit_many must be None, got 30",
+    ),
     "no responses": (lambda m: m.fit_many(X), TypeError, "Y must be a matrix"),
     "vector": (lambda m: m.fit_many(X, COUNTS[:, 0]), ValueError, "Y must have rows and a column for each response"),
     "names": (lambda m: m.fit_many(X, COUNTS, names=["a", "a"]), ValueError, "names must be 21 different names"),
@@ -355,7 +465,26 @@ REFUSED = {
     "share": (lambda m: m.fit_many(X, COUNTS, share="x3"), ValueError, "share must be one of"),
     "none good": (lambda m: m.fit_many(X, COUNTS - 0.5), ValueError, "Y must have a response that Poisson takes"),
     "likelihood": (lambda _: cavity.GLM().fit_many(X, COUNTS), ValueError, "likelihood must be given to fit_many"),
-    "pairs": (lambda _: cavity.GLM("binomial").fit_many(X, COUNTS), ValueError, "must take one number a row"),
+    "pairs": (
+        lambda _: cavity.GLM(likelihoods.Interval(1.0)).fit_many(X, COUNTS),
+        ValueError,
+        "must take one number a row",
+    ),
+    "no trials": (
+        lambda _: cavity.GLM("binomial").fit_many(X, COUNTS),
+        ValueError,
+        "trials are wanted by Binomial, got None",
+    ),
+    "trials": (
+        lambda m: m.fit_many(X, COUNTS, trials=COUNTS),
+        ValueError,
+        "trials are of successes, as those of binomial, not of Poisson",
+    ),
+    "other trials": (
+        lambda _: cavity.GLM("binomial").fit_many(X, COUNTS, trials=COUNTS[:, 1:]),
+        ValueError,
+        r"trials must have an entry for each row of Y, or the shape of Y, \(40, 21\), got \(40, 20\)",
+    ),
     "thresholds": (
         lambda _: cavity.GLM("ordered-probit").fit_many(X, np.minimum(COUNTS, 2)),
         ValueError,

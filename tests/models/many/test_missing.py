@@ -119,6 +119,28 @@ def test_responses_without_values_and_what_is_refused():
         model.fit_many(X, Y, missing="keep")
 
 
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_random_tenth_of_many_responses_are_fits_alone(is_mixed):
+    rng, count, rows = np.random.default_rng(5), 300, 24
+    dose, batch = rng.normal(size=rows), np.arange(rows) % 6
+    f = rng.normal(1.5, 1.0, count) + np.outer(dose, rng.normal(size=count)) + rng.normal(0, 0.5, (6, count))[batch]
+    Y = rng.poisson(np.exp(f) * rng.gamma(4.0, 0.25, size=(rows, count))).astype(float)
+    Y[rng.random(Y.shape) < 0.05] = np.nan
+    likelihood, groups = likelihoods.NegativeBinomial(4.0), {}
+    model = cavity.GLM(likelihood, intercept=True)
+    if is_mixed:
+        model = cavity.MixedGLM("batch", likelihood, intercept=True, effect_covariances={"batch": 0.25})
+        groups = {"batch": batch}
+    options = {"groups": groups} if is_mixed else {}
+    many = model.fit_many(dose[:, None], Y, missing="drop", tol=1e-12, **options)
+    assert many.converged.all()
+    for number in rng.choice(count, count // 10, replace=False):
+        seen = np.isfinite(Y[:, number])
+        options = {"groups": {"batch": batch[seen]}} if is_mixed else {}
+        alone = model.fit(dose[seen, None], Y[seen, number], tol=1e-12, **options)
+        assert_alike(many, number, alone, AT_REST)
+
+
 def test_rows_of_the_design_have_values():
     pytest.importorskip("formulae")
     table = {"x": np.where(np.arange(N) == 4, np.nan, X[:, 0]), "donor": DONORS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from cavity.models.approximation_check import (
     find_plug_in_evidence,
     judge_approximation,
 )
+from cavity.models.corrected_marginal import RowsAtMaximum, check_rows_are_there
 from cavity.models.glm.solution import Weights, measure_prior_gap, mix_weights
 from cavity.models.integral import SiteMoments
 from cavity.models.integrated_effects import IntegratedEffects
@@ -39,8 +41,11 @@ class IntegratedWeights(IntegratedEffects):
     @property
     def _effect_posterior(self):
         """The posterior of the coefficients of the columns as they are."""
-        if self.centre is None or self.integration is None:
+        if self.centre is None:
             return self._weights
+        if self.integration is None:
+            _, mean, variance = self._per_column()
+            return SimpleNamespace(mean=mean, variance=variance)
         points = [each.combine(self._unscaling) for each in self._weights.points]
         return PosteriorMixture(points, self._weights.weights)
 
@@ -123,22 +128,41 @@ class IntegratedWeights(IntegratedEffects):
         ValueError
             For rows that are not those of the fit; without sites, as after `update`.
         """
-        arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure}
         draws, likelihood = arrays.check_integer(draws, "draws", low=100), self.model.likelihood
-        rows, _ = self._observe_rows(X, arguments | {"sample_weight": self._row_weights})
-        check_same_rows(self, rows)
-        weights, keep = self._weights if self.integration is None else self._weights.points[0], ~np.isnan(self._tau)
-        offset = np.zeros(rows.n) if rows.offset is None else rows.offset
+        rows, weights, moments = self._find_sites(X, y, event=event, offset=offset, exposure=exposure)
+        keep, offset = ~np.isnan(self._tau), np.zeros(rows.n) if rows.offset is None else rows.offset
         f_known = ~keep & ~rows.left_out  # rows of zeros
         times = np.broadcast_to(rows.weight(), (rows.n,))[f_known]
         constant = float(np.sum(times * likelihood.log_p(rows.y[f_known], offset[f_known])))
-        used = rows.part(keep)
-        matrix = np.concatenate([x for _, x in iterate_large_blocks(used.X)])
-        sites, natural = Sites(likelihood, used.y, used.weights), (self._tau[keep], self._rho[keep])
-        moments = SiteMoments(sites, matrix, *weights.predict(matrix, offset[keep]), *natural)
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         arguments = measure_prior_gap(weights, prior), find_plug_in_evidence(self), draws, arrays.make_generator(rng)
         return judge_approximation(moments, weights, *arguments, offset[keep], constant)
+
+    def _find_sites(self, X, y=None, **arguments):
+        """The rows of the fit once more, the weights and the `SiteMoments` at the maximum."""
+        rows, _ = self._observe_rows(X, arguments | {"y": y, "sample_weight": self._row_weights})
+        check_same_rows(self, rows)
+        weights, keep = self._weights if self.integration is None else self._weights.points[0], ~np.isnan(self._tau)
+        offset, used = np.zeros(rows.n) if rows.offset is None else rows.offset, rows.part(keep)
+        matrix = np.concatenate([x for _, x in iterate_large_blocks(used.X)])
+        sites, natural = Sites(self.model.likelihood, used.y, used.weights), (self._tau[keep], self._rho[keep])
+        return rows, weights, SiteMoments(sites, matrix, *weights.predict(matrix, offset[keep]), *natural)
+
+    def _find_fitted_rows(self, X=None, y=None, *, event=None, offset=None, exposure=None):
+        rows, weights, moments = self._find_sites(
+            check_rows_are_there(X), y, event=event, offset=offset, exposure=exposure
+        )
+        keep = ~np.isnan(self._tau)
+        offset = np.zeros(rows.n) if rows.offset is None else rows.offset
+        return RowsAtMaximum(moments, weights, moments.matrix, offset[keep], keep)
+
+    @property
+    def _combined_posterior(self):
+        return self._weights
+
+    def _find_combination(self, effect):
+        index = self._find_index(effect)
+        return self._unscaling[index] if self.centre is not None else np.eye(len(self.mean))[index]
 
     def _observe_rows(self, X, arguments):
         """The checked `Rows` of new observations, as the weights take them, and the `Observations`."""

@@ -46,5 +46,5 @@ def read_rows(many, X, groups, levels, offset, exposure):
     for name, is_given in (("groups", groups is not None), ("levels", levels != "known")):
         if is_given:
             raise arrays.error_of(name, "has no meaning for a model without random effects")
-    first = int(np.argmax(~np.isnan(many.mean).any(axis=1)))
+    first = int(np.argmax(many.has_posterior))
     return *many.of(first)._linear_rows(X, offset, exposure)[:2], 0.0

@@ -17,14 +17,13 @@ from cavity.models.linear.inputs import LinearInputs
 from cavity.models.many.inputs import ManyInputs, replace_way_out, with_formula
 from cavity.models.many.priors import PriorChoice
 from cavity.models.many.problem import LoneSolution, ManyProblem
-from cavity.models.many.run import check_open_parameters, make_run, run_many
+from cavity.models.many.run import check_open_parameters, make_run, refuse_settings, run_many
 from cavity.sources.features import open_features
 
 
 def fit_many(model, X, Y, names, columns, missing, share, options):
     """Return the `ManyPosterior` of the responses Y; see `GLM.fit_many`."""
-    if model.approximation != "full":
-        raise arrays.error_of("approximation", f"of fit_many must be 'full', got {model.approximation!r}")
+    refuse_settings(model)
     inputs = ManyInputs.open(model.formula, model.likelihood, X, Y, names, columns, missing)
     if inputs.formula is not None and has_random_effects(inputs.formula):
         raise arrays.error_of("formula", "must have no random effects for GLM.fit_many: use MixedGLM.fit_many")

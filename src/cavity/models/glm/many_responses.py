@@ -24,6 +24,7 @@ class ManyResponses:
         Y: Any = None,
         *,
         names: Sequence[str] | None = None,
+        trials: Any = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -50,6 +51,8 @@ class ManyResponses:
             A column of observations for each response, read block by block.
         names : sequence of str, optional
             Names of the responses; by default those of the columns of Y, or y1, y2, ...
+        trials : array_like (N,) or (N, G), optional
+            For binomial and beta-binomial responses: the numbers of trials, of which Y has the successes.
         offset : array_like (N,) or (N, G), or str, optional
             Known part of f.
         exposure : array_like (N,) or (N, G), or str, optional
@@ -99,7 +102,8 @@ class ManyResponses:
         Warns
         -----
         ConvergenceWarning
-            If responses have no converged fit: not of the likelihood, constant, or not at rest. `status` says which.
+            If responses have no converged fit: not of the likelihood, constant, out of the range of float64, without a
+            maximum of the evidence, or not at rest. `status` says which.
         SettingsWarning
             If the design has not full rank, naming columns.
 
@@ -132,7 +136,7 @@ class ManyResponses:
         """
         from cavity.models.glm.many import fit_many  # takes a while to load
 
-        columns = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        columns = {"trials": trials, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         options = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         return fit_many(
             self,

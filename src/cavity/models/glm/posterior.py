@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 FITS_WITHOUT_SITES = f"not ADF, not stochastic, not of more than {MOST_IN_MEMORY} rows in files"
+NO_SITES = f"{FITS_WITHOUT_SITES}; not of fit_many, where a fit of that response alone has them"
 
 
 def make_posterior(solution, method, before=None, **labels):
@@ -169,10 +170,11 @@ class GLMPosterior(
         Raises
         ------
         ValueError
-            If the fit has none (ADF, stochastic EP), or if a cavity without a row is improper, naming the row.
+            If the fit has none (ADF, stochastic EP, `fit_many`), or if a cavity without a row is improper, naming
+            the row.
         """
         if self._loo is None:
-            raise ValueError(f"leave-one-out densities need a fit by EP with the sites kept ({FITS_WITHOUT_SITES})")
+            raise ValueError(f"leave-one-out densities need a fit by EP with the sites kept ({NO_SITES})")
         return self._proper_loo()
 
     def _influences(self):
@@ -191,7 +193,7 @@ class GLMPosterior(
     def sites(self) -> Any:
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         if self._tau is None:
-            raise ValueError(f"sites are kept by fits with EP and approximation='full' only ({FITS_WITHOUT_SITES})")
+            raise ValueError(f"sites are kept by fits with EP and approximation='full' only ({NO_SITES})")
         return Gaussian(*(np.nan_to_num(values, nan=0.0) for values in (self._tau, self._rho)))  # 0 for rows not in use
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LARGEST_REACH, SMALLEST_REACH
 from cavity.base.rows import Rows
 from cavity.ep.factories import make_geometry
 from cavity.jobs.job import SILENT_JOB
@@ -12,7 +13,6 @@ from cavity.models.linear.prior import Prior
 from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, kind_of, reach_of
 from cavity.sources.read_ahead import iterate_blocks
 
-SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
 MATRICES_PER_FIT = 6  # (D, D), or (N, N) if N < D: sums, factor and root, before a step and after it
 ROW_COPIES_PER_FIT = 2  # if N < D: rows times the prior's root, and the directions that they span
 USUAL_SQUARES = 1e-280, 1e290  # of lengths of rows of up to 1e20 columns whose largest entries are within these

@@ -13,6 +13,7 @@ from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import Seed
 from cavity.ep.sites import Sites
 from cavity.models.approximation_check import ApproximationCheck, find_plug_in_evidence, judge_approximation
+from cavity.models.corrected_marginal import RowsAtMaximum
 from cavity.models.gp.integral import LatentValues, factorise_point, put_values_in
 from cavity.models.integral import SiteMoments
 from cavity.models.integrated_effects import IntegratedEffects
@@ -24,6 +25,8 @@ MAX_HELD_NUMBERS = 1 << 25  # of the triangles of the points of an integral, whi
 
 class IntegratedProcess(IntegratedEffects):
     """Base of the posterior of a Gaussian process that may have an `integration`."""
+
+    _row_arguments = ()  # of `marginal`
 
     def _integrated(self, integration, log_evidence, loo):
         """This posterior, at the maximum, with an integral over hyperparameters; as it is where there is none."""
@@ -102,19 +105,29 @@ class IntegratedProcess(IntegratedEffects):
             For chains, and where every row had a noise_variance of its own.
         """
         draws = arrays.check_integer(draws, "draws", low=100)
+        plug_in, values, moments = self._find_sites("check_approximation")
+        apart = moments.mean - plug_in._rows.offset[self._rows.in_use]
+        gap = 0.5 * (float(apart @ plug_in._alpha) + plug_in._solver.log_determinant)
+        constant, evidence = self._rows.log_p_known(plug_in.model.likelihood)[1], find_plug_in_evidence(self)
+        return judge_approximation(moments, values, gap, evidence, draws, arrays.make_generator(rng), constant=constant)
+
+    def _find_sites(self, user):
+        """The posterior, f at the rows in use and the `SiteMoments` at the maximum; `user` is what needs them."""
         if not hasattr(self, "_solver"):
-            raise ValueError("check_approximation needs the covariance of all rows: fit with method='dense'")
-        self._check_noise_is_known("check_approximation")
+            raise ValueError(f"{user} needs the covariance of all rows: fit with method='dense'")
+        self._check_noise_is_known(user)
         keep, rows, plug_in = self._rows.in_use, self._rows.used(), self._make_point(0) if self.integration else self
         mean, variance = plug_in.mean[keep], plug_in.variance[keep]
         values = LatentValues(mean, variance, lambda: plug_in.covariance[np.ix_(keep, keep)])
         sites = Sites(plug_in.model.likelihood, rows.y, rows.weights, self._options.power)
         identity = sparse.eye_array(rows.n, format="csr")
-        moments = SiteMoments(sites, identity, mean, variance, plug_in._tau[keep], plug_in._rho[keep])
-        apart = mean - plug_in._rows.offset[keep]
-        gap = 0.5 * (float(apart @ plug_in._alpha) + plug_in._solver.log_determinant)
-        constant, evidence = self._rows.log_p_known(plug_in.model.likelihood)[1], find_plug_in_evidence(self)
-        return judge_approximation(moments, values, gap, evidence, draws, arrays.make_generator(rng), constant=constant)
+        return plug_in, values, SiteMoments(sites, identity, mean, variance, plug_in._tau[keep], plug_in._rho[keep])
+
+    def _find_fitted_rows(self, X=None):
+        if X is not None:
+            raise arrays.error_of("X", "must be left out: the posterior of a process has the rows of its fit")
+        _, values, moments = self._find_sites("marginal with a method")
+        return RowsAtMaximum(moments, values, moments.matrix, np.zeros(len(values.mean)), self._rows.in_use)
 
     def _find_index(self, effect):
         if isinstance(effect, str):

@@ -157,6 +157,7 @@ class BatchSolution:
     log_evidence: np.ndarray  # (B,)
     free: np.ndarray  # (B, k)
     curvature: np.ndarray  # (B, k): of (1) and (2), with the priors
+    flat_noise: np.ndarray  # (B,) of bool: the evidence has no maximum in the noise of a Gaussian
 
 
 class BatchSolver:
@@ -189,7 +190,7 @@ class BatchSolver:
         self.bounds = free + np.log(PARAMETER_RANGE) * np.array([-1.0, 1.0])[:, None, None]
         self.solution = BatchSolution(
             np.zeros(count, dtype=bool), np.zeros(count, dtype=np.intp), np.zeros((count, m)), np.zeros((count, m, m)),
-            np.zeros(count), free.copy(), np.zeros((count, k)),
+            np.zeros(count), free.copy(), np.zeros((count, k)), np.zeros(count, dtype=bool),
         )  # fmt: skip
         state = self._start(free)
         for sweep in range(1, self.run.max_iter + 1):

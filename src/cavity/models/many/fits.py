@@ -6,15 +6,19 @@ from functools import partial
 
 import numpy as np
 
+from cavity.base.constants import LARGEST_REACH
 from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.likelihoods.parameters import FreeParameters, is_built_in
+from cavity.models.defaults import is_real
 from cavity.models.many.batch import BatchSolver, LogNormalPriors
 from cavity.models.many.gaussian import GaussianSolver
 from cavity.models.many.site_batch import SiteBatch
 
 LEAST_TOTAL = 0.5  # of the counts of a response, whose log is taken
 FIRST_EFFECT_SHARE = 0.5  # of the spread of f, as the sd of random effects that a search begins with
+FLAT_NOISE_STATUS = "the log evidence has no maximum in the noise_variance: it does not fall as that goes to 0"
+OUT_OF_RANGE_STATUS = "y is too large or too small: what follows from it leaves the range of float64; rescale it"
 NO_SPREAD_STATUS = "y is constant, from which no {} can be found"
 LEFT_STATUS = "left to a fit alone"
 NO_VALUE_STATUS = "y has no value in any row"
@@ -51,27 +55,29 @@ class ResponseFits:
 
 
 def fill_missing(raw):
-    """Return responses (B, N) with the first value of each in place of missing ones, and which entries have a value."""
-    observed = ~np.isnan(raw)
+    """Return responses with the first value of each in place of missing ones, and which entries have one, (B, N)."""
+    observed = ~np.isnan(raw).reshape(*raw.shape[:2], -1).any(axis=2)
     if observed.all():
         return raw, observed
-    first = raw[np.arange(len(raw)), np.argmax(observed, axis=1)]
-    return np.where(observed, raw, first[:, None]), observed
+    filled = raw.copy()
+    for b in np.flatnonzero(~observed.all(axis=1)):
+        filled[b, ~observed[b]] = raw[b, np.argmax(observed[b])]
+    return filled, observed
 
 
 def read_responses(problem, responses, low, high):
-    """Return some responses (B, N), and which of their entries are observations; what is put for others counts not."""
+    """Return some responses, (B, N) or (B, N, 2), and which of their entries are observations, (B, N)."""
     raw = responses.read(low, high)
-    return fill_missing(raw) if problem.drops_missing else (raw, np.ones(raw.shape, dtype=bool))
+    return fill_missing(raw) if problem.drops_missing else (raw, np.ones(raw.shape[:2], dtype=bool))
 
 
 def check_responses(problem, raw, observed):
-    """Return checked responses (B, N), and for each of them "" or the reason why it cannot be fitted."""
+    """Return checked responses, and for each of them "" or the reason why it cannot be fitted."""
     likelihood, reasons = problem.likelihood, [""] * len(raw)
     try:
         if not is_built_in(likelihood) or has_classes(likelihood):
             raise ValueError  # what a response may hold depends on the whole of it
-        checked = likelihood.check(raw.ravel()).reshape(raw.shape)
+        checked = likelihood.check(raw.reshape(-1, *raw.shape[2:])).reshape(raw.shape)
     except (ValueError, TypeError):
         checked = np.array(raw, dtype=np.float64)
         for b, y in enumerate(raw):
@@ -82,12 +88,31 @@ def check_responses(problem, raw, observed):
     for b in np.flatnonzero(~observed.any(axis=1)):
         reasons[b] = NO_VALUE_STATUS
     if problem.names:
-        for b in np.flatnonzero(np.all(checked == checked[:, :1], axis=1)):
+        for b in np.flatnonzero(np.all(checked == checked[:, :1], axis=tuple(range(1, checked.ndim)))):
             if not likelihood.discrete:
                 reasons[b] = reasons[b] or NO_SPREAD_STATUS.format(problem.names[0])
-            elif checked[b, 0] == 0:
+            elif not np.any(checked[b, 0]):
                 reasons[b] = reasons[b] or ONLY_ZEROS_STATUS
     return checked, reasons
+
+
+def find_priors(problem, y, offset, observed):
+    """Return what `ManyProblem.priors_of` does, and which responses are in the range of float64 with it, (B,)."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, scale = problem.priors_of(y, offset, observed)
+            reach = scale[:, : mean.shape[1]] * np.max(np.abs(problem.rows.X), axis=0)
+    except OverflowError:
+        if len(y) > 1:
+            rows = ([array[b : b + 1] for array in (y, offset, observed)] for b in range(len(y)))
+            parts = [find_priors(problem, *part) for part in rows]
+            return tuple(map(np.concatenate, zip(*parts, strict=True)))
+        d = problem.rows.X.shape[1]
+        return np.zeros((1, d)), np.zeros((1, d + problem.effects.shape[1])), np.array([False])
+    if not problem.choice.follows_responses:
+        return mean, scale, np.ones(len(y), dtype=bool)
+    largest = np.max(np.abs(y) if is_real(problem.likelihood) else reach, axis=1)
+    return mean, scale, (np.maximum(largest, np.max(reach, axis=1)) < LARGEST_REACH) & np.all(scale > 0, axis=1)
 
 
 def fit_responses(problem, responses, offsets, threads, job, scale_factors=None, make_priors=None, chosen=None):
@@ -167,9 +192,12 @@ def _fit_span(problem, responses, offsets, features, scale_factors, make_priors,
     has_prior = np.isin(fits.status, ["", ONLY_ZEROS_STATUS])
     if not has_prior.any():
         return fits
+    mean, scale, is_good = find_priors(problem, checked[has_prior], offset[has_prior], observed[has_prior])
+    mean, scale = mean[is_good], scale[is_good]
+    fits.status[np.flatnonzero(has_prior)[~is_good]] = OUT_OF_RANGE_STATUS
+    has_prior[has_prior] = is_good
     y, offset, observed = checked[has_prior], offset[has_prior], observed[has_prior]
     fits.level[has_prior] = find_levels(problem.likelihood, y, offset, observed)
-    mean, scale = problem.priors_of(y, offset, observed)
     if scale_factors is not None:
         scale[:, :d] *= scale_factors
     fits.prior_mean[has_prior] = np.pad(mean, ((0, 0), (0, m - d)))
@@ -208,7 +236,8 @@ def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
     root = _effect_roots(problem, scale[solved])
     fits.mean[at] = fits.prior_mean[at] + np.matmul(root, solution.u[solved][:, :, None])[:, :, 0]
     fits.covariance[at] = _pack(np.matmul(np.matmul(root, solution.covariance[solved]), np.swapaxes(root, 1, 2)))
-    fits.prior_sd[at], fits.status[at] = scale[solved], CONVERGED_STATUS
+    fits.prior_sd[at] = scale[solved]
+    fits.status[at] = np.where(solution.flat_noise[solved], FLAT_NOISE_STATUS, CONVERGED_STATUS)
     for name in ("log_evidence", "n_iter", "free", "curvature"):
         getattr(fits, name)[at] = getattr(solution, name)[solved]
 
@@ -231,7 +260,9 @@ def _pack(matrices):
 def _choose_starts(problem, y, offset, observed):
     """Return free numbers (B, k) to begin with, and the likelihood with numbers for its open parameters."""
     likelihood = filled = problem.likelihood
-    free, guess, fitted = np.zeros((len(y), problem.n_free)), likelihood.start(y), offset
+    free, fitted = np.zeros((len(y), problem.n_free)), offset
+    guess = likelihood.start(y.reshape(-1, *y.shape[2:]))
+    guess = None if guess is None else guess.reshape(offset.shape)
     if guess is not None and problem.n_free:
         X = problem.rows.X
         scaled = X / np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
@@ -259,8 +290,8 @@ def _fit_alone(problem, responses, offsets, scale_factors, make_priors, fits, nu
     raw, observed = read_responses(problem, responses, *span)
     checked, _ = check_responses(problem, raw, observed)
     rows = replace(problem.rows, y=checked[0], offset=offsets(*span)[0])
-    with warnings.catch_warnings():  # the status says what they say
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as issued:  # the status says what they say
+        warnings.simplefilter("always")
         try:
             lone = problem.fit_alone(rows, observed[0], scale_factors, make_priors(fits.level[number : number + 1]))
         except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
@@ -269,3 +300,5 @@ def _fit_alone(problem, responses, offsets, scale_factors, make_priors, fits, nu
     fits.mean[number], fits.covariance[number] = lone.mean, _pack(lone.covariance[None])[0]
     for name in ("log_evidence", "n_iter", "status", "free", "prior_sd"):
         getattr(fits, name)[number] = getattr(lone, name)
+    if any(str(each.message).startswith(FLAT_NOISE_STATUS.partition(":")[0]) for each in issued):
+        fits.status[number] = FLAT_NOISE_STATUS

@@ -22,8 +22,11 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods.parameters import PARAMETER_RANGE
+from cavity.models.linear.evidence_search import MIN_FALL_NATS
 from cavity.models.many.batch import CONVERGED_SLOPE, MAX_NEWTON_STEP, BatchSolution
 from cavity.models.many.beliefs import factorise
+from cavity.models.search import FAR_LOG_STEP
+from cavity.models.standard_errors import MIN_STANDARD_CURVATURE
 
 MIN_EIGENVALUE = 1e-12  # of the curvature, relative to the largest: less is no reason for longer steps
 MAX_ROUNDING_LOSS = 1e-12  # of the log evidence, relative, that counts as none
@@ -122,9 +125,21 @@ class GaussianSolver:
             active = np.sort(np.append(taken[~is_done], worse))
             if not active.size:
                 break
+        at_bounds = (free <= bounds[0]) | (free >= bounds[1])
+        solved &= ~np.any(at_bounds & (np.abs(best.slope) > CONVERGED_SLOPE), axis=1)  # it still rises there
         value = best.value - self.priors.evaluate(slice(None), free)
+        flat = self._find_flat_noise(free, best, solved)
         curvature = np.diagonal(best.hessian, axis1=1, axis2=2).copy()
-        return BatchSolution(solved, sweeps, best.u, best.covariance, value, free, curvature)
+        return BatchSolution(solved, sweeps, best.u, best.covariance, value, free, curvature, flat)
+
+    def _find_flat_noise(self, free, best, solved):
+        """Return in which responses the density does not fall as a noise that is learnt goes to 0, (B,)."""
+        flat = np.zeros(len(free), dtype=bool)
+        if self.noise_variance is None:
+            doubtful = np.flatnonzero(solved & (-best.hessian[:, 0, 0] < MIN_STANDARD_CURVATURE))
+            further = free[doubtful] - FAR_LOG_STEP * (np.arange(free.shape[1]) == 0)
+            flat[doubtful] = self.evaluate(doubtful, further).value >= best.value[doubtful] - MIN_FALL_NATS
+        return flat
 
     def evaluate(self, number, free):
         """Return the `GaussianMoments` of some responses at free numbers (A, k), log priors included."""

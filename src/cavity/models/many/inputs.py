@@ -12,14 +12,16 @@ from cavity.base.errors import DROP_WAY_OUT, SettingsWarning, warn
 from cavity.base.frames import join_names
 from cavity.base.missing_values import MISSING_CHOICES
 from cavity.base.public_objects import replace_unchecked
+from cavity.models.defaults import follows_units, is_real
 from cavity.models.formula.columns import column_names, get_column
 from cavity.models.many.fits import fill_missing
 from cavity.sources.dataset import open_table
-from cavity.sources.response_matrix import ResponseMatrix, split_annotated
+from cavity.sources.response_matrix import ResponseMatrix, TrialsMatrix, split_annotated
 
 RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
 ROW_WAY_OUT = "leave such rows out of X and Y: missing='drop' of fit_many is about Y only"
 ROW_ARGUMENTS = ("offset", "exposure")  # that may be matrices with a column for each response
+MAX_SIZE = 1e100  # of observations from which the defaults of a design are found
 MAX_CHECKED_COLUMNS = 256  # of the design, whose rank is found column by column
 
 
@@ -33,9 +35,9 @@ class ManyInputs:
         The rows, with a column of a response where there is a formula.
     formula : str or None
         With that column before the ~.
-    y : ndarray (N,)
+    y : ndarray (N,) or (N, 2)
         The first response that the likelihood takes.
-    responses : ResponseMatrix
+    responses : ResponseMatrix or TrialsMatrix
         All of them.
     columns : dict
         The arguments of rows, those that are matrices left out.
@@ -54,14 +56,20 @@ class ManyInputs:
     drops_missing: bool
 
     @classmethod
-    def open(cls, formula, likelihood, X, Y, names, columns, missing="raise"):
+    def open(cls, formula, likelihood, X, Y, names, columns, missing):
         """Open rows and responses; ValueError or TypeError naming what does not fit."""
         if likelihood is None:
             message = "must be given to fit_many, as y of one response would decide for all, got None"
             raise arrays.error_of("likelihood", message)
-        if likelihood._y_ndim != 1:
+        if likelihood._y_ndim != 1 and not likelihood.takes_trials:
             message = f"of fit_many must take one number a row, got {type(likelihood).__name__}"
             raise arrays.error_of("likelihood", message)
+        columns = dict(columns)
+        trials = columns.pop("trials")
+        if (trials is not None) != likelihood.takes_trials:
+            words = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
+            got = "None" if trials is None else type(trials).__name__
+            raise arrays.error_of("trials", f"{words} {type(likelihood).__name__}, got {got}")
         annotated = split_annotated(X) if Y is None else None
         if Y is None and annotated is None:
             raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
@@ -69,6 +77,8 @@ class ManyInputs:
             X, Y, known = annotated
             names = known if names is None else names
         responses = ResponseMatrix.open(Y, "Y", names)
+        if trials is not None:
+            responses = TrialsMatrix.open(responses, trials)
         matrices = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2}
         columns = {name: None if name in matrices else value for name, value in columns.items()}
         matrices = {name: ResponseMatrix.open(value, name) for name, value in matrices.items()}
@@ -77,9 +87,11 @@ class ManyInputs:
                 message = f"must be a vector or have the shape of Y, {responses.shape}, got {matrix.shape}"
                 raise arrays.error_of(name, message)
         drops_missing = arrays.check_choice(missing, "missing", MISSING_CHOICES) == "drop"
-        y = find_first_response(likelihood, responses, drops_missing)
+        y = _bring_into_range(find_first_response(likelihood, responses, drops_missing), likelihood)
         if formula is not None:
             X, formula = _put_response(formula, X, y)
+        else:
+            check_row_count(getattr(X, "shape", ())[:1], len(y))
         return cls(X, formula, y, responses, columns, matrices, drops_missing)
 
     def offsets(self, likelihood, rows) -> Callable:
@@ -119,6 +131,13 @@ def find_first_response(likelihood, responses, drops_missing):
     raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")
 
 
+def _bring_into_range(y, likelihood):
+    """Return observations of a design: defaults follow each response, and an extreme one is divided by its largest."""
+    size = np.max(np.abs(y))
+    is_extreme = size > 0 and not 1.0 / MAX_SIZE < size < MAX_SIZE
+    return y / size if is_extreme and (is_real(likelihood) or follows_units(likelihood)) else y
+
+
 @contextmanager
 def replace_way_out():
     """Let errors about rows without a value in X say what can be done about them here."""
@@ -141,10 +160,14 @@ def _put_response(formula, X, y):
         message = f"must be a data frame or a dictionary of columns, where there is a formula; got {type(X).__name__}"
         raise arrays.error_of("X", message, TypeError)
     columns = {name: get_column(table, name) for name in names}
+    check_row_count([len(column) for column in columns.values() if hasattr(column, "__len__")], len(y))
     name = RESPONSE_COLUMN
-    while name in columns:
+    while name in columns or f"{name}_trials" in columns:
         name += "_"
-    return columns | {name: y}, f"{name} {formula.lstrip()}"
+    if y.ndim == 1:
+        return columns | {name: y}, f"{name} {formula.lstrip()}"
+    trials = f"{name}_trials"
+    return columns | {name: y[:, 0], trials: y[:, 1]}, f"p({name}, {trials}) {formula.lstrip()}"
 
 
 def with_formula(model, formula, **values):
@@ -152,10 +175,10 @@ def with_formula(model, formula, **values):
     return replace_unchecked(model, **values, **({} if formula is None else {"formula": formula}))
 
 
-def check_rows(rows, responses):
-    """Raise ValueError unless responses have as many rows as the design."""
-    if responses.shape[0] != rows.n:
-        raise arrays.error_of("Y", f"must have as many rows as X, {rows.n}, got {responses.shape[0]}")
+def check_row_count(counts, n):
+    """Raise ValueError unless one of the lengths of the columns of X, if any is known, is n, that of Y."""
+    if counts and n not in counts:
+        raise arrays.error_of("Y", f"must have as many rows as X, {counts[0]}, got {n}")
 
 
 def take_used_rows(rows):

@@ -78,7 +78,8 @@ class ManyPosterior(Posterior):
     Notes
     -----
     `status` says "converged", or why a response has no posterior of its own, and what the arrays hold then: nan, or the
-    prior for counts that are all 0. As of a single fit, weights are those of scaled columns where there is `centre`.
+    prior for counts that are all 0, or where a search ended whose evidence has no maximum. As of a single fit, weights
+    are those of scaled columns where there is `centre`.
     """
 
     model_kind: str = declare(one_of("glm", "mixed"), 'The model: "glm" or "mixed".')
@@ -132,6 +133,11 @@ class ManyPosterior(Posterior):
     def converged(self) -> BoolArray:
         """Whether the stopping rules of each response were met, (G,)."""
         return self.status == CONVERGED_STATUS
+
+    @property
+    def has_posterior(self) -> BoolArray:
+        """Whether each response has one, (G,): not where all counts are 0 and something is learnt by response."""
+        return ~(np.isnan(self.mean).any(axis=1) | np.isnan(self.parameters).any(axis=1))
 
     @property
     def shared(self) -> dict[str, float]:
@@ -270,7 +276,8 @@ class ManyPosterior(Posterior):
         Returns
         -------
         GLMPosterior or MixedGLMPosterior
-            With the covariance of weights and effects, but without sites and leave-one-out densities.
+            With the covariance of weights and effects. Sites and leave-one-out densities, which belong to the rows, are
+            not kept: a fit of the response alone has them.
 
         Raises
         ------
@@ -278,7 +285,7 @@ class ManyPosterior(Posterior):
             If the response has no posterior, with the reason.
         """
         number = self._number(response)
-        if np.isnan(self.mean[number]).any():
+        if not self.has_posterior[number]:
             message = f"must have a posterior, got {str(self.names[number])!r}: {self.status[number]}"
             raise arrays.error_of("response", message)
         return LONE_POSTERIOR_MAKERS[self.model_kind][0](self, number)
@@ -318,7 +325,7 @@ class ManyPosterior(Posterior):
         ValueError, TypeError
             For rows, columns and levels that do not fit.
         """
-        if np.isnan(self.mean).any(axis=1).all():
+        if not self.has_posterior.any():
             raise arrays.error_of("X", "cannot be predicted: no response has a posterior")
         rows, known, more = LONE_POSTERIOR_MAKERS[self.model_kind][1](self, X, groups, levels, offset, exposure)
         mean = np.matmul(rows, self.mean[:, :, None])[:, :, 0] + (0.0 if known is None else known)

@@ -11,7 +11,7 @@ from cavity.base.loop import CONVERGED_STATUS
 from cavity.ep.options import Options
 from cavity.likelihoods.parameters import PARAMETER_DOMAINS, list_open_parameters
 from cavity.models.many.fits import fit_responses
-from cavity.models.many.inputs import check_rows, take_used_rows, warn_of_rank
+from cavity.models.many.inputs import check_row_count, take_used_rows, warn_of_rank
 from cavity.models.many.posterior import ManyPosterior
 from cavity.models.many.problem import SCALAR_DOMAINS
 from cavity.models.many.sharing import check_share, learn_shared_priors
@@ -20,6 +20,14 @@ from cavity.models.many.sharing import check_share, learn_shared_priors
 def make_run(options):
     """Return the checked options of a fit."""
     return Options.checked(schedules=("parallel",), **options)
+
+
+def refuse_settings(model):
+    """Raise ValueError for settings of a model that `fit_many` does not take."""
+    for name, value in {"approximation": "full", "integrate": False, "bins": None}.items():
+        actual = getattr(model, name, value)
+        if actual != value:
+            raise arrays.error_of(name, f"of fit_many must be {value!r}, got {actual!r}")
 
 
 def check_open_parameters(likelihood):
@@ -50,7 +58,7 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
         Of random effects, and of their standard deviations.
     """
     responses, likelihood = inputs.responses, problem.likelihood
-    check_rows(problem.rows, responses)
+    check_row_count([problem.rows.n], responses.shape[0])
     problem = replace(problem, rows=take_used_rows(problem.rows), drops_missing=inputs.drops_missing)
     d, run = problem.rows.X.shape[1], problem.run
     names = name_coefficients(labels["columns"], d, labels["intercept"])

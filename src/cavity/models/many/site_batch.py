@@ -17,7 +17,7 @@ class SiteBatch:
         With a number for each of its parameters.
     names : sequence of str
         Those that differ by response.
-    y : ndarray (B, N)
+    y : ndarray (B, N) or (B, N, 2)
         Checked observations.
     observed : ndarray (B, N) of bool
         Which of them count; others have sites that are 1, whatever y holds.

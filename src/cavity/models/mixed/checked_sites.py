@@ -14,15 +14,18 @@ from cavity.models.approximation_check import (
     find_plug_in_evidence,
     judge_approximation,
 )
+from cavity.models.corrected_marginal import RowsAtMaximum, check_rows_are_there
 from cavity.models.integral import SiteMoments
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
+from cavity.models.mixed.groups_out import OF_ROWS
 
 
 class ChecksApproximation:
     """Base of posteriors of mixed models that judge their approximation."""
 
     __slots__ = ()
+    _row_arguments = ("y", "groups", "event", "offset", "exposure")  # of `marginal`
 
     def check_approximation(
         self,
@@ -69,8 +72,18 @@ class ChecksApproximation:
             For rows that are not as many as those of the fit; after `update`.
         """
         draws = arrays.check_integer(draws, "draws", low=100)
+        arguments = {"groups": groups, "event": event, "offset": offset, "exposure": exposure}
+        _, _, merged, moments = self._find_sites(X, y, arguments)
+        known = merged.rows.offset
+        arguments = self._prior_gap(), find_plug_in_evidence(self), draws, arrays.make_generator(rng)
+        more = {"offset": 0.0 if known is None else known, "constant": merged.constant(self.model.likelihood)}
+        return judge_approximation(moments, self._mode_effects, *arguments, **more)
+
+    def _find_sites(self, X, y, arguments):
+        """The rows of the fit once more, effects of those in use, their `SiteRows` and `SiteMoments` at the maximum."""
         if self._tau is None:
-            raise ValueError("check_approximation needs the sites of the rows of one fit: an update has none")
+            raise ValueError(f"a correction needs the sites {OF_ROWS}")
+        groups, event, offset, exposure = map(arguments.get, ("groups", "event", "offset", "exposure"))
         rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         check_same_rows(self, rows)
         used, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood
@@ -79,9 +92,12 @@ class ChecksApproximation:
         sites, natural = merged.make_sites(likelihood), merged.gather(self._tau[mask], self._rho[mask])
         known = merged.rows.offset
         moments = SiteMoments(sites, merged.matrix, *effects.predict(merged.matrix, known), *natural)
-        arguments = self._prior_gap(), find_plug_in_evidence(self), draws, arrays.make_generator(rng)
-        more = {"offset": 0.0 if known is None else known, "constant": merged.constant(likelihood)}
-        return judge_approximation(moments, effects, *arguments, **more)
+        return rows, matrix, merged, moments
+
+    def _find_fitted_rows(self, X=None, y=None, **arguments):
+        rows, matrix, _, moments = self._find_sites(check_rows_are_there(X), y, arguments)
+        offset = np.zeros(matrix.shape[0]) if rows.offset is None else rows.offset[rows.in_use]
+        return RowsAtMaximum(moments, self._mode_effects, matrix, offset, rows.in_use)
 
     def _prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean of the mode."""

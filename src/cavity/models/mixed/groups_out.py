@@ -15,6 +15,8 @@ from cavity.ep.options import Options
 from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.runs.executors import Threads, single_blas
 
+OF_ROWS = "of the rows of one fit: an update has none, nor has a response of fit_many, but a fit of it alone"
+
 
 class LeavesGroupsOut:
     """Base of posteriors of mixed models that leave out all rows of a level at once."""
@@ -73,7 +75,7 @@ class LeavesGroupsOut:
         names = [term.group for term in self._reader.terms]
         number = names.index(arrays.check_choice(group, "group", tuple(dict.fromkeys(names))))
         if self._tau is None:
-            raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
+            raise ValueError(f"leaving groups out needs the sites {OF_ROWS}")
         weights = self._row_weights if sample_weight is None else sample_weight
         rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
         if rows.n != self.n_samples:

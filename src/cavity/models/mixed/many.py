@@ -12,7 +12,7 @@ from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.many.inputs import ManyInputs, replace_way_out, with_formula
 from cavity.models.many.priors import PriorChoice
 from cavity.models.many.problem import LoneSolution, ManyProblem
-from cavity.models.many.run import check_open_parameters, make_run, run_many
+from cavity.models.many.run import check_open_parameters, make_run, refuse_settings, run_many
 from cavity.models.mixed.inputs import Inputs
 from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
 from cavity.models.mixed.problem import MixedProblem
@@ -33,6 +33,7 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     X, Y, groups, names, columns, missing, share, options
         Those of the method.
     """
+    refuse_settings(model)
     formula = model.effects if model.formula else None
     opened = ManyInputs.open(formula, model.likelihood, X, Y, names, columns, missing)
     run = make_run(options)
@@ -54,7 +55,7 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
     settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre}
     settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
-    good = np.flatnonzero(~np.isnan(posterior.mean).any(axis=1))
+    good = np.flatnonzero(posterior.has_posterior)
     template = describe_template(make_posterior(*settings, posterior, int(good[0]))) if good.size else None
     return replace(posterior, template=template)
 

@@ -25,6 +25,7 @@ class ManyMixedResponses:
         *,
         groups: Any = None,
         names: Sequence[str] | None = None,
+        trials: Any = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -53,6 +54,8 @@ class ManyMixedResponses:
             Labels of the groups by their names; by default columns of X, which are then no features.
         names : sequence of str, optional
             Names of the responses; by default those of the columns of Y, or y1, y2, ...
+        trials : array_like (N,) or (N, G), optional
+            For binomial and beta-binomial responses: the numbers of trials, of which Y has the successes.
         offset : array_like (N,) or (N, G), or str, optional
             Known part of f.
         exposure : array_like (N,) or (N, G), or str, optional
@@ -102,7 +105,8 @@ class ManyMixedResponses:
         Warns
         -----
         ConvergenceWarning
-            If responses have no converged fit: not of the likelihood, constant, or not at rest. `status` says which.
+            If responses have no converged fit: not of the likelihood, constant, out of the range of float64, without a
+            maximum of the evidence, or not at rest. `status` says which.
         SettingsWarning
             If the design has not full rank, naming columns.
 
@@ -111,7 +115,8 @@ class ManyMixedResponses:
         Terms have one column each, as ``(1 | donor)`` and ``(0 + x | donor)`` have; levels of all terms are columns of
         a dense design, so that time grows with the cube of their number. Variances that are not given are learnt by
         response, as parameters of the likelihood are, closer to their maxima than `fit` does. A pass is a block of
-        responses.
+        responses. Rows that are equal in all columns and groups, which share a site in `fit`, have one each, so that
+        posteriors of such rows differ from those of `fit` by the error of EP.
 
         Examples
         --------
@@ -127,7 +132,7 @@ class ManyMixedResponses:
         """
         from cavity.models.mixed.many import fit_many  # takes a while to load
 
-        columns = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        columns = {"trials": trials, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         options = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         return fit_many(
             self,

@@ -27,7 +27,7 @@ from cavity.models.mixed.checked_sites import ChecksApproximation
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.groups_out import LeavesGroupsOut
+from cavity.models.mixed.groups_out import OF_ROWS, LeavesGroupsOut
 from cavity.models.mixed.level_predictions import LevelPredictions
 from cavity.models.mixed.row_readers import NewRows, RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
@@ -180,10 +180,10 @@ class MixedGLMPosterior(
         Raises
         ------
         ValueError
-            After `update`, or if a cavity without a row is improper, naming the row.
+            After `update`, of `fit_many`, or if a cavity without a row is improper, naming the row.
         """
         if self._loo is None:
-            raise ValueError("leave-one-out densities are of the rows of one fit: an update has none")
+            raise ValueError(f"leave-one-out densities are {OF_ROWS}")
         return self._proper_loo()
 
     def _influences(self):
@@ -195,7 +195,7 @@ class MixedGLMPosterior(
     def sites(self) -> Gaussian:
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         if self._tau is None:
-            raise ValueError("sites are of the rows of one fit: an update has none")
+            raise ValueError(f"sites are {OF_ROWS}")
         return Gaussian(self._tau, self._rho)
 
     def _read(self, X, **others):

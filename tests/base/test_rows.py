@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from cavity import likelihoods
-from cavity.base.rows import Rows
+from cavity.base.rows import MAX_COPIES, Rows
 
 X, Y = np.arange(8.0).reshape(4, 2), np.array([1.0, -1.0, 1.0, 1.0])
 OFFSET, WEIGHTS, NOISE = np.array([0.5, 0.0, -1.0, 2.0]), np.array([2.0, 0.0, 1.0, 1.0]), np.array([1.0, 2.0, 3.0, 4.0])
@@ -95,3 +95,14 @@ def test_two_numbers_are_no_pairs_of_two_rows(likelihood):
     with pytest.raises(ValueError, match=r"y must have 2 dimensions, a row for each of X, got shape \(2,\)"):
         Rows.checked(likelihood, X[:2], np.array([1.0, 2.0]))
     assert Rows.checked(likelihood, X[:2], np.array([[1.0, 2.0], [0.0, 2.0]])).y.shape == (2, 2)
+
+
+def test_copies_of_rows():
+    """Each as often as its weight says; weights that are no whole numbers give a sample of as many rows or more."""
+    assert Rows(X, Y, None, np.ones(4)).list_copies() == slice(None)
+    np.testing.assert_array_equal(Rows(X, Y, None, WEIGHTS).list_copies(), np.repeat(np.arange(4), [2, 0, 1, 1]))
+    weights = np.array([0.5, 0.0, 1.5, 8.0])
+    np.testing.assert_array_equal(Rows(X, Y, None, weights).list_copies(), [2, 2, *[3] * 8])
+    np.testing.assert_array_equal(Rows(X, Y, None, np.array([0.0, 0.1, 0.1, 0.0])).list_copies(), [1, 2])
+    many = Rows(X, Y, None, np.array([3e9, 1e9, 0.0, 0.0])).list_copies()
+    assert np.bincount(many).tolist() == [3 * MAX_COPIES // 4, MAX_COPIES // 4]

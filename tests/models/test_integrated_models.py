@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
-from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, ROOT_EPS
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LAST_BIT, OPTIMUM, ROOT_EPS
 
 import cavity
 from cavity import likelihoods
 from cavity.covariances import RBF
+from cavity.likelihoods.predictive import find_normal_mixture_quantiles
 from cavity.priors import LogNormal
 
 RNG = np.random.default_rng(23)
@@ -236,6 +237,89 @@ def test_auto_integrates_where_rows_are_few():
     assert fit_wave("auto").integration.method == "grid"
 
 
+@pytest.mark.parametrize("n", [1, 25])
+def test_integrals_of_weak_data_end_at_bounds(n):
+    """Counts without a trend: the posterior of the variance of f reaches beyond what a covariance may have."""
+    rng = np.random.default_rng(0)
+    rows, y = np.sort(rng.uniform(0, 6, n))[:, None], rng.poisson(2, n)
+    posterior = cavity.GaussianProcess("rbf", "poisson", integrate="auto").fit(rows, y)
+    low, high = np.exp(posterior.model.covariance.log_bounds).T
+    values = posterior.integration.values
+    assert np.all((values >= low) & (values <= high))
+    assert values.min(axis=0)[0] < 4.0 * low[0]
+    assert np.isfinite(posterior.log_evidence)
+    assert np.isfinite(posterior.marginal("rbf.variance").interval()).all()
+
+
+def test_the_mass_of_an_integral_is_inside_bounds():
+    """Against the evidence over lengthscales between bounds, one of which is close to the maximum."""
+    bounds = {"lengthscale": (1.0, 50.0)}
+    covariance = RBF(1.0, 2.0, bounds=bounds, fixed=("variance",), priors={"lengthscale": LogNormal(1.5, 0.5)})
+    model = cavity.GaussianProcess(covariance, likelihoods.Gaussian(0.1), mean=0.0, integrate="grid")
+    posterior = model.fit(X, WAVE, learn="covariance")
+    logs = np.linspace(0.0, 3.0, 301)
+    values = [
+        stats.multivariate_normal(cov=np.exp(-0.5 * (X - X.T) ** 2 / np.exp(2.0 * a)) + 0.1 * np.eye(25)).logpdf(WAVE)
+        for a in logs
+    ]
+    density = np.exp(np.array(values) + stats.norm(np.log(1.5), 0.5).logpdf(logs))
+    assert np.all(posterior.integration.values >= 1.0)
+    total = np.log(integrate.simpson(density, x=logs))
+    assert posterior.log_evidence == pytest.approx(total, abs=0.1)  # the end of a grid is half a step from the bound
+
+
+def test_a_maximum_at_a_bound_is_not_integrated():
+    covariance = RBF(1.0, 4.0, bounds={"lengthscale": (3.0, 5.0)})
+    model = cavity.GaussianProcess(covariance, "gaussian", mean=0.0, integrate="grid")
+    with pytest.warns(cavity.NumericalWarning, match=r"at a bound of rbf\.lengthscale"):
+        posterior = model.fit(X, np.sin(3.0 * X[:, 0]))
+    assert posterior.integration.names == ()
+
+
+def test_auto_leaves_chains_to_many_rows():
+    rows = np.linspace(0.0, 9.0, 2001)[:, None]
+    model = cavity.GaussianProcess("matern32", "gaussian", integrate="auto")
+    posterior = model.fit(rows, np.sin(rows[:, 0]) + 0.1 * RNG.normal(size=2001), learn=False)
+    assert isinstance(posterior, cavity.GaussianProcessChainPosterior)
+    weight = (np.arange(2001) % 100 == 0).astype(float)  # 21 rows are in use
+    few = model.fit(rows, np.sin(rows[:, 0]), sample_weight=weight, learn="covariance")
+    assert few.integration is not None
+
+
+def test_a_weight_counts_copies_in_default_priors():
+    x, w = np.linspace(-1.0, 1.0, 20), np.arange(20) % 3
+    design, y = np.column_stack([np.ones(20), x]), np.sin(9.0 * x) + x
+    cases = [
+        (cavity.GLM("gaussian", prior_variance=4.0, integrate="grid"), design, y),
+        (cavity.GLM("negative-binomial", prior_variance=4.0, integrate="grid"), design, np.round(3.0 * np.exp(y))),
+        (cavity.GaussianProcess("rbf", "gaussian", integrate="ccd"), x[:, None], y),
+    ]
+    for model, rows, z in cases:
+        weighted = model.fit(rows, z, sample_weight=w)
+        repeated = model.fit(np.repeat(rows, w, axis=0), np.repeat(z, w))
+        assert weighted.log_evidence == pytest.approx(repeated.log_evidence, abs=AT_REST)
+
+
+def test_many_quantiles_of_a_process_are_found_together(wave):
+    """Each to 1e-10 of its probability, whatever the number of rows, against the distribution function."""
+    rows, p = np.linspace(0.0, 9.0, 30)[:, None], [1e-6, 0.025, 0.5]
+    weights, means, sds = list_laws(wave, rows)
+    q = wave.quantile(rows, p)
+    below = np.tensordot(weights, stats.norm.cdf(q, means[..., None], sds[..., None]), 1)
+    np.testing.assert_allclose(below, np.broadcast_to(p, below.shape), rtol=INTEGRAL)
+    np.testing.assert_allclose(wave.quantile(rows[4:5], 0.025), q[4:5, 1], rtol=INTEGRAL)
+
+
+def test_quantiles_of_mixtures_with_known_parts():
+    """A law without variance has a step; equal laws without variance have one quantile."""
+    weights, q = np.array([0.25, 0.75]), np.array([0.1, 0.25 + 0.75 * 0.5])
+    means, variances = np.array([[3.0, 3.0], [1e3, 1e3]]), np.array([[0.0, 0.0], [4.0, 4.0]])
+    q = find_normal_mixture_quantiles(weights, q, means, variances)
+    np.testing.assert_allclose(q, [3.0, 1e3], rtol=INTEGRAL)
+    equal = find_normal_mixture_quantiles(weights, np.array([0.3]), np.full((2, 1), 5.0), np.zeros((2, 1)))
+    np.testing.assert_allclose(equal, 5.0, rtol=LAST_BIT)
+
+
 def test_prior_variances_are_integrated():
     design = RNG.normal(size=(20, 6))
     y = design[:, 0] + RNG.normal(size=20)
@@ -310,7 +394,7 @@ REFUSED = [
     (lambda: fit_wave().update(X, WAVE), ValueError, "cannot be updated"),
     (lambda: fit_wave().standard_errors(), ValueError, "hyperparameters are integrated"),
     (lambda: fit_wave().log_evidence_gradient, ValueError, "it has no gradient"),
-    (lambda: fit_times("grid").marginal("x2"), ValueError, "effect must be"),
+    (lambda: fit_times("grid").marginal("x2"), ValueError, "effect must be one of 'x1', 'shape', got 'x2'"),
 ]
 
 

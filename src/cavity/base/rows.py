@@ -8,6 +8,7 @@ from cavity.base import arrays
 from cavity.base.sparse import to_csr
 
 VALUES_OF_NONE = {"offset": 0.0, "weights": 1.0, "f_known": False}  # what an entry that is None means
+MAX_COPIES = 1 << 20  # of rows, each as often as its weight says
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +91,18 @@ class Rows:
     def in_use(self):
         """Rows that get a site, a mask (N,): of positive weight, and with an f that is not known."""
         return ~self.left_out if self.f_known is None else ~(self.left_out | self.f_known)
+
+    def list_copies(self):
+        """Return an index of rows that has each as often as its weight says: `slice(None)` where all weights are one.
+
+        Weights that are no whole numbers, or add up to more than MAX_COPIES, are those of a systematic sample.
+        """
+        if self.unequal_weights is None:
+            return slice(None)
+        ends = np.cumsum(self.weights)
+        n_used = int(np.count_nonzero(self.weights))
+        n = int(max(n_used, min(np.rint(ends[-1]), MAX_COPIES)))
+        return np.minimum(np.searchsorted(ends, (np.arange(n) + 0.5) * (ends[-1] / n), side="right"), self.n - 1)
 
     def used(self):
         """Return the rows in use; their weights are None if all are one."""

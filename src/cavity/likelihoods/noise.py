@@ -52,6 +52,7 @@ class _NormalNoise(_Noisy):
     """Observations, or what is known of them, of f with normal noise of variance `noise_variance`."""
 
     __slots__ = ()
+    _is_normal = True  # observations are normal variables, whose moments are those of `moments`
 
     def conditional_variance(self, f: Any) -> FloatOrArray:
         """The noise variance; see `Likelihood.conditional_variance`."""

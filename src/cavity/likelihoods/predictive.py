@@ -23,6 +23,9 @@ STEPS_PER_BISECTION = 3  # every so manieth step of a search halves the bracket
 QUANTILE_TOLERANCE = 1e-11  # relative error of a probability, and of a quantile, at which a search ends
 REFINEMENT_STEP_RATIO = 1e-6  # the first step of the search with quadrature, over that of the one with few nodes
 FLOAT64_EPSILON = np.finfo(float).eps
+MAX_MIXTURE_NUMBERS = 1 << 20  # of a block of distribution functions of the points of a mixture
+MIN_SD = np.finfo(float).tiny  # of normal laws: less stands for a step of the distribution function
+NORMAL_STEP = 0.1  # the first step from the quantile of a normal law to that of a mixture of them, in its sd
 HERMITE_NODES, HERMITE_WEIGHTS = hermite_e.hermegauss(40)
 HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
 FIXED_RULE_SIZES = 9, 19, 39  # nodes of Gauss-Hermite rules, two of which must agree in place of adaptive quadrature
@@ -156,12 +159,36 @@ def find_mixture_quantiles(points, q, *covariates):
 
     weights, likelihood = np.array([weight for weight, *_ in points]), points[0][1]
     means, variances = (np.stack([one[k] for one in points]) for k in (2, 3))
+    if getattr(likelihood, "_is_normal", False):
+        laws = [each.moments(mean, variance) for _, each, mean, variance in points]
+        moments = (np.stack(part) for part in zip(*laws, strict=True))
+        return find_normal_mixture_quantiles(weights, q, *moments).reshape(shape)
     mean = weights @ means
     variance = variances[0] if len(points) == 1 else weights @ (variances + (means - mean) ** 2)
     start, step = _guess_quantiles(likelihood, q, mean, variance, *covariates)
     rough, fine = partial(average, apply_fixed_rule), partial(average, integrate)
     start = search_quantiles(rough, q, start, step, likelihood.discrete)
     return search_quantiles(fine, q, start, REFINEMENT_STEP_RATIO * step, likelihood.discrete).reshape(shape)
+
+
+def find_normal_mixture_quantiles(weights, q, means, variances):
+    """Return quantiles at probabilities q (n,) of mixtures of normal variables with these moments (P, n)."""
+    sds = np.maximum(np.sqrt(variances), MIN_SD)
+    mean = weights @ means
+    spread = np.sqrt(weights @ (variances + (means - mean) ** 2))
+    start, first_step = mean + spread * special.ndtri(q), np.maximum(NORMAL_STEP * spread, np.spacing(np.abs(mean)))
+    step = max(1, MAX_MIXTURE_NUMBERS // len(weights))
+
+    def cdf(y, rows):
+        out = np.empty(len(rows))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            with np.errstate(over="ignore"):
+                z = (y[first : first + step] - means[:, some]) / sds[:, some]
+            out[first : first + step] = weights @ special.ndtr(z)
+        return out
+
+    return search_quantiles(cdf, q, start, first_step, False)
 
 
 def _guess_quantiles(likelihood, q, mean, variance, *covariates):

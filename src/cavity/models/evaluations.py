@@ -49,6 +49,10 @@ class FreeSettings:
                 prior = LogNormal(value, WIDE_LOG_SD) if scale == LOG_SCALE else FLAT_SHARE_PRIOR
                 self.priors.setdefault(label, (prior, scale))
 
+    def is_inside(self, x):
+        """Whether a vector has settings; an integral ends where it has none."""
+        return True
+
     def likelihood_at(self, x):
         """The likelihood of a vector."""
         return self.free.unpack(x[self.n_prior :], self.likelihood)

@@ -41,6 +41,7 @@ from cavity.models.integration_designs import (
     choose_method,
     integrate,
 )
+from cavity.models.search import CURVATURE_STEP
 from cavity.models.standard_errors import curvature
 
 MAX_AUTO_LEVELS, MAX_AUTO_NUMBERS = 30, 6  # of a group, and of hyperparameters, where "auto" integrates
@@ -140,6 +141,10 @@ def integrate_posterior(evidence, search, job, method, start):
     labels = vector.describe(vector.unpack(mode))[0] if vector.size else []
     chosen = [i for i, name in enumerate(labels) if name in vector.priors] if method != "mode" else []
     index, hessian = vector.places[chosen], None
+    ends = [labels[i] for i, k in zip(chosen, index, strict=True) if not _has_room(vector, mode, k)]
+    if ends:
+        warn(f"there is no integral: the maximum of the posterior is at a bound of {', '.join(ends)}", NumericalWarning)
+        chosen = []
     if chosen:
         hessian = curvature(Evaluations(evidence, vector), mode, index)
         if hessian is None or not np.linalg.eigvalsh(hessian)[0] > 0:
@@ -169,6 +174,12 @@ def integrate_posterior(evidence, search, job, method, start):
     return _summarise_points(points, method, [labels[i] for i in chosen], vector)
 
 
+def _has_room(vector, x, k):
+    """Whether number k of a vector can be moved as far as the curvature is measured, to both sides."""
+    step = CURVATURE_STEP * (np.arange(len(x)) == k)
+    return vector.is_inside(x - step) and vector.is_inside(x + step)
+
+
 def _check_numbers(method, n):
     """Raise ValueError for more hyperparameters than a design has points for."""
     most = MAX_GRID_NUMBERS + 1 if method == "grid" else MAX_DESIGN_NUMBERS
@@ -178,11 +189,13 @@ def _check_numbers(method, n):
 
 
 def _evaluate_point(evidence, x, scales):
-    """Return the log posterior of free numbers and the `PointPosterior`, or None where EP does not converge.
+    """Return the log posterior of free numbers and the `PointPosterior`, or None outside bounds or where EP fails.
 
     `scales` are those of the hyperparameters that are integrated, by their names.
     """
     vector = evidence.vector
+    if not vector.is_inside(x):
+        return None, None
     try:
         point = evidence.at(vector.unpack(x))
         if not point.converged:

@@ -115,6 +115,9 @@ class IntegratedEffects:
         """
         if isinstance(effect, str) and effect in self._integrated_names:
             return self.integration.marginal(effect)
+        names = getattr(self, "coefficient_names", ())
+        if isinstance(effect, str) and names:
+            check_choice(effect, "effect", (*names, *self._integrated_names))
         method = (FACTORS_METHOD if X is not None else CUMULANTS_METHOD) if method is None else method
         name = ", ".join(map(str, effect)) if isinstance(effect, tuple) else str(effect)
         if check_choice(method, "method", MARGINAL_METHODS) != CUMULANTS_METHOD:

@@ -8,6 +8,7 @@ from cavity.covariances.base import Covariance
 from cavity.covariances.slots import gather_free_gradient, get_parts
 from cavity.covariances.strings import parse
 from cavity.ep.chain import MAX_STATES
+from cavity.models.gp.integral import MAX_AUTO_ROWS
 
 CHAIN_METHOD, AUTO_METHOD, DENSE_METHOD = "chain", "auto", "dense"
 PROCESS_METHODS = (AUTO_METHOD, DENSE_METHOD, CHAIN_METHOD)
@@ -50,10 +51,10 @@ def find_obstacle(covariance, mean, n_features=1):
     return None
 
 
-def choose_method(model, X):
-    """Return "chain" or "dense" for a fit of rows X (N, D); ValueError for "chain" where it cannot be."""
-    method, covariance, mean, (n_rows, n_features) = model.method, model.covariance, model.mean, X.shape
-    if model.integrate is not False:
+def choose_method(model, rows):
+    """Return "chain" or "dense" for a fit of `Rows`; ValueError for "chain" where it cannot be."""
+    method, covariance, mean, (n_rows, n_features) = model.method, model.covariance, model.mean, rows.X.shape
+    if model.integrate is not False and (model.integrate != "auto" or np.count_nonzero(rows.in_use) <= MAX_AUTO_ROWS):
         method = DENSE_METHOD
     obstacle = None if method == DENSE_METHOD else find_obstacle(covariance, mean, n_features)
     if method == CHAIN_METHOD and obstacle is not None:

@@ -57,7 +57,7 @@ def make_default_priors(covariance, likelihood, rows):
     """
     is_scaled, priors = isinstance(likelihood, NOISE_SCALE_KINDS), {}
     upper = LARGE_IN_SPREADS * find_location_and_spread(likelihood, rows)[1] if is_scaled else LARGE_IN_F
-    spread = column_scales(rows.X)[1]
+    spread = column_scales(rows.X, rows.weights)[1]
     spread = np.where(spread > 0, spread, 1.0)
     for slot in list_free_slots(covariance):
         prior = slot.leaf.priors.get(slot.name)

@@ -82,8 +82,8 @@ class GaussianProcess(LatentProcess):
     integrate : {False, "auto", "grid", "ccd", "mode"}, default False
         Whether the posterior is integrated over what is learnt of covariance and likelihood with proper priors, those
         of the covariance or weak ones (see Notes), as `MixedGLM` does it, and corrected for what EP misses; "auto" does
-        so for up to 200 rows and six hyperparameters. A mean that is found stays at its best coefficients. It needs the
-        dense method.
+        so for up to 200 rows and six hyperparameters. A mean that is found stays at its best coefficients. What is
+        integrated has the dense method.
 
     Raises
     ------
@@ -95,7 +95,8 @@ class GaussianProcess(LatentProcess):
     Default priors of an integral: the standard deviation of a stationary covariance has ``PC(2.5 s)``, s the robust
     spread of y, or ``PC(3)`` where y has no scale of its own; a lengthscale is log-normal with sd 1 about the spread of
     its column, times the root of the number of columns; other parameters, and those of the likelihood, are log-normal
-    with sd 2 about where the search begins. Densities are those of logs of parameters.
+    with sd 2 about where the search begins. Densities are those of logs of parameters. Parameters of the covariance
+    have no mass outside its ``bounds``, where the integral ends; the densities are not divided by the mass inside.
 
     Examples
     --------
@@ -274,7 +275,7 @@ class GaussianProcess(LatentProcess):
         job = Job.checked(callback, progress)
         run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, n_threads=n_threads, job=job)
         with run.open(model, rows.named()) as threads:
-            evidence, build = _open_evidence(choose_method(self, X), model.likelihood, rows, threads, run)
+            evidence, build = _open_evidence(choose_method(self, rows), model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
             solution = search.integrate(start, evidence, learn, names, n_starts, run.job, self.integrate)
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))

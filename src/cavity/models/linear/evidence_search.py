@@ -246,8 +246,9 @@ def choose_likelihoods(problem, names):
         if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
             raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
     starts = []
-    for fitted in _fit_roughly(problem):
-        suggested = likelihood.starting_values(rows.y, fitted)
+    copies = rows.list_copies()
+    for fitted in _fit_roughly(problem, copies):
+        suggested = likelihood.starting_values(rows.y[copies], fitted[copies])
         filled = replace(likelihood, **{name: suggested[name] for name in list_open_parameters(likelihood)})
         fits = [name for name in parameters if np.size(suggested[name]) == np.size(getattr(filled, name))]
         other = {name: suggested[name] for name in fits}
@@ -256,9 +257,11 @@ def choose_likelihoods(problem, names):
     return starts
 
 
-def _fit_roughly(problem):
+def _fit_roughly(problem, copies):
     """Return a list of rough values of f: of least squares, or of a constant if there are few rows; both if the
     regression has followed outliers, which it has if residuals are OUTLIERS_SPREAD times those of the median.
+
+    `copies` is the index of rows by their weights, see `Rows.list_copies`.
     """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
@@ -266,8 +269,9 @@ def _fit_roughly(problem):
     if guess is None:
         return [offset]
     rest, d = guess - offset, rows.X.shape[1]
-    few = np.linspace(0, rows.n - 1, min(rows.n, START_ROWS)).astype(np.intp)
-    centre = float(np.median(rest))
+    index = np.arange(rows.n)[copies]
+    few = index[np.linspace(0, len(index) - 1, min(len(index), START_ROWS)).astype(np.intp)]
+    centre = float(np.median(rest[copies]))
     if len(few) < 2 * d:
         return [offset + centre]
     X = np.asarray(rows.X[few], dtype=np.float64)
@@ -277,7 +281,8 @@ def _fit_roughly(problem):
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
     linear = np.concatenate([x @ weights for _, x in iterate_blocks(rows.X, BLOCK_ROWS)])
-    follows_outliers = estimate_spread(rest, linear, True) > OUTLIERS_SPREAD * estimate_spread(rest, centre, True)
+    spreads = [estimate_spread(rest[copies], fitted, True) for fitted in (linear[copies], centre)]
+    follows_outliers = spreads[0] > OUTLIERS_SPREAD * spreads[1]
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 

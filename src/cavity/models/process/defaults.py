@@ -14,6 +14,7 @@ from cavity.models.defaults import find_location_and_spread, find_prior_scale, f
 from cavity.models.linear.defaults import ColumnScales, scale_prior_variance
 from cavity.models.process.mean_formula import add_mean_term, is_mean_formula, list_mean_columns
 from cavity.models.process.settings import Settings
+from cavity.models.process.starts import solve_least_squares
 
 FREQUENCIES_PER_CYCLE = 8  # frequencies for each multiple of 1/range: neighbouring ones are in phase over the rows
 CELLS_PER_VALUE = 4  # of the grid that the values of a column are rounded to
@@ -75,7 +76,7 @@ def choose_first_settings(model, rows, fixed_covariance):
         return settings
     location, spread = weighted_median(f, rows.weights), robust_spread(f, rows.weights)
     f = np.clip(f, location - MAX_SPREADS_FROM_MEDIAN * spread, location + MAX_SPREADS_FROM_MEDIAN * spread)
-    return replace(settings, coefficients=np.linalg.lstsq(settings.basis, f)[0])
+    return replace(settings, coefficients=solve_least_squares(settings.basis, f, rows.unequal_weights))
 
 
 def _estimate_latent_values(likelihood, rows):

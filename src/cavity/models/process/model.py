@@ -130,9 +130,9 @@ def fill_open_parameters(model, rows):
     likelihood, names = model.likelihood, list_open_parameters(model.likelihood)
     if not names:
         return model
-    used = rows.part(~rows.left_out) if rows.left_out.any() else rows
-    offset = np.zeros(used.n) if used.offset is None else used.offset
-    guess = likelihood.start(used.y)
+    copies = rows.list_copies()
+    y, offset = rows.y[copies], (np.zeros(rows.n) if rows.offset is None else rows.offset)[copies]
+    guess = likelihood.start(y)
     fitted = offset if guess is None else offset + np.median(guess - offset)
-    values = likelihood.starting_values(used.y, fitted)
+    values = likelihood.starting_values(y, fitted)
     return replace(model, likelihood=replace(likelihood, **{name: values[name] for name in names}))

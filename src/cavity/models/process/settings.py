@@ -93,6 +93,11 @@ class FreeHyperparameters(FreeSettings):
         """(low, high) of every log parameter of the covariance; coefficients of the mean have none."""
         return [*self.settings.covariance.log_bounds[: self.n_covariance], *[(-np.inf, np.inf)] * self.n_mean]
 
+    def is_inside(self, x):
+        """Whether the covariance may have the parameters of a vector: they are between its bounds."""
+        low, high = np.reshape(self.prior_bounds(), (-1, 2)).T
+        return bool(np.all((x[: self.n_prior] >= low) & (x[: self.n_prior] <= high)))
+
     def gradient(self, evidence, point):
         """One vector of the parts of `Evidence.gradient`."""
         covariance, mean, likelihood = evidence.gradient(point, self.free)

@@ -55,7 +55,7 @@ def choose_starts(settings, rows, vector):
             start[noise] = np.where(vector.free.mark_scales(), size, start[noise])
         return start
 
-    spread = column_scales(rows.X)[1]
+    spread = column_scales(rows.X, rows.weights)[1]
     spread = np.where(spread > 0, spread, 1.0)
     distances = cache(lambda index: compute_neighbour_distances(rows.X[:, index]))
     points = [first, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
@@ -85,13 +85,21 @@ def compute_neighbour_distances(X):
     return 2.0 * np.array(steps) / n_rows ** (1.0 / X.shape[1])
 
 
+def solve_least_squares(basis, values, weights=None):
+    """Return the coefficients (p,) of the columns of a basis (n, p) that fit values (n,), rows weighted."""
+    if weights is None:
+        return np.linalg.lstsq(basis, values)[0]
+    root = np.sqrt(weights)
+    return np.linalg.lstsq(root[:, None] * basis, root * values)[0]
+
+
 def _compute_variance(settings, rows):
     """Variance of y about its mean function by least squares."""
     rest = rows.y - rows.offset
     if settings.basis is not None:
-        rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
+        rest = rest - settings.basis @ solve_least_squares(settings.basis, rest, rows.unequal_weights)
     with np.errstate(over="ignore"):
-        variance = float(np.mean(rest**2))
+        variance = float(np.average(rest**2, weights=rows.unequal_weights))
     check_within_range(variance, "the squares of y")
     return variance if variance > 0 else 1.0
 

@@ -25,6 +25,8 @@ class FitResult(Outcome):
         How far the belief is from that without a row, see `evidence.influence`.
     residual : float
         How far the sites are from their fixed point, see `evidence.distance`.
+    loo_moments : ndarray (2, N) or None
+        Means and variances of f without a row, where these are not the posterior less the site of the row.
     """
 
     belief: object
@@ -34,6 +36,7 @@ class FitResult(Outcome):
     rho: np.ndarray | None = None
     loo: np.ndarray | None = None
     influence: np.ndarray | None = None
+    loo_moments: np.ndarray | None = None
 
     @classmethod
     def of_one_pass(cls, **fields):

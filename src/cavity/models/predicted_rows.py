@@ -18,6 +18,7 @@ from cavity.likelihoods import Gaussian, Interval, predictive
 from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
 
 LOO_TOLERANCE = 1e-3  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+SHARED_SITE_TOLERANCE = 0.5  # the same of rows of one site: f given the others of a site is not normal
 MIN_DIFFERENCE_SHARE = 0.1  # of the probability of no more than a count, below which that of less is not a difference
 SMALLEST_PROBABILITY, LARGEST_PROBABILITY = np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg
 
@@ -130,11 +131,15 @@ def find_loo_moments(posterior, y, mean, variance):
         return None
     if np.shape(density) != np.shape(mean):
         return None
+    tolerance = LOO_TOLERANCE
     with np.errstate(divide="ignore", invalid="ignore"):
-        rho = 1.0 / variance - sites.rho
-        mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
-        if not np.all(rho > 0):
+        if getattr(posterior, "_loo_mean", None) is not None:
+            mean, variance, tolerance = posterior._loo_mean, posterior._loo_variance, SHARED_SITE_TOLERANCE
+        else:
+            rho = 1.0 / variance - sites.rho
+            mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
+        if not np.all(variance > 0):
             return None
         loo_density = integrate_log_density(posterior._likelihood, y, mean, variance)
-    agree = np.allclose(loo_density, density, rtol=LOO_TOLERANCE, atol=LOO_TOLERANCE)
+    agree = np.allclose(loo_density, density, rtol=LOO_TOLERANCE, atol=tolerance)
     return (mean, variance) if agree else None

@@ -249,6 +249,23 @@ def make_curve(n=4000):
     return {"x": x, "y": rng.poisson(np.exp(np.sin(x)))}
 
 
+@pytest.mark.parametrize("likelihood", ["poisson", "logit"])
+def test_residuals_of_rows_of_one_site_are_without_the_row(likelihood):
+    """Moments given all other rows are those of a fit without the row; the binary ones by the sites of the fit."""
+    rng = np.random.default_rng(0)
+    g, x = np.repeat(np.arange(8), 5), np.tile([0.0, 0.0, 1.0, 1.0, 2.0], 8)
+    counts = rng.poisson(np.exp(0.5 * x + 0.6 * rng.normal(size=8)[g]))
+    table = {"x": x, "g": g, "y": counts if likelihood == "poisson" else (counts > 1) * 1}
+    model = cavity.MixedGLM("y ~ x + (1 | g)", likelihood, effect_covariances={"g": 0.36})
+    posterior = model.fit(table)
+    assert "each row predicted from all others" in str(posterior.check(table))
+    for row in (0, 2, 39):
+        rest = model.fit({name: np.delete(column, row) for name, column in table.items()})
+        mean, variance = rest.predict({name: column[[row]] for name, column in table.items()})
+        assert posterior._loo_mean[row] == pytest.approx(mean[0], abs=0.1 * variance[0] ** 0.5)
+        assert posterior._loo_variance[row] == pytest.approx(variance[0], rel=0.05)
+
+
 def test_bins_are_rounded_covariates():
     """With a site for each, and the fit of the rounded table; new rows are not rounded."""
     table = make_curve()

@@ -84,16 +84,18 @@ class SiteRows:
         merged, belief = self.merged.merged, fit.belief
         at, here = merged.index, np.flatnonzero(merged.is_merged)
         loo, influence, sites = fit.loo[at], fit.influence[at], merged.index[here]
-        mean, variance = (
-            values[sites] for values in find_cavities(belief.mean, belief.variance, fit.tau, fit.rho, 1.0)[:2]
-        )
+        moments = np.array(find_cavities(belief.mean, belief.variance, fit.tau, fit.rho, 1.0)[:2])[:, at]
+        mean, variance = moments[0, here], moments[1, here]
         density, tau, rho = self.merged.leave_out(likelihood, here, (mean, variance), loo[here])
         without = 1.0 / (1.0 / variance + rho)
         shift = without * (tau - rho * mean)
         loo[here] = density
         influence[here] = measure_influence(belief.mean[sites], belief.variance[sites], mean + shift, without)
+        moments[:, here] = mean + shift, without
+        moments[0] *= self.signs
         share = self.merged.shares
-        return replace(fit, loo=loo, influence=influence, tau=self.signs * share * fit.tau[at], rho=share * fit.rho[at])
+        tau, rho = self.signs * share * fit.tau[at], share * fit.rho[at]
+        return replace(fit, loo=loo, influence=influence, loo_moments=moments, tau=tau, rho=rho)
 
 
 def merge_equal_rows(likelihood, rows, matrix):

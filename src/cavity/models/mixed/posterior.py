@@ -69,6 +69,8 @@ def make_posterior(solution, reader, **labels):
         _tau=rows.scattered(fit.tau, 0.0),
         _rho=rows.scattered(fit.rho, 0.0),
         _influence=rows.scattered(fit.influence, 0.0),
+        _loo_mean=None if fit.loo_moments is None else rows.scattered(fit.loo_moments[0], np.nan),
+        _loo_variance=None if fit.loo_moments is None else rows.scattered(fit.loo_moments[1], np.nan),
         _row_weights=rows.unequal_weights,
         n_sites=problem.sites.rows.n,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
@@ -134,6 +136,8 @@ class MixedGLMPosterior(
     _reader: RowReader
     has_offset: bool = declare_common("has_offset")
     chosen: tuple[Any, ...] | None = declare_common("chosen")
+    _loo_mean: FloatArray | None = declare(Array("N", "any"), default=None)
+    _loo_variance: FloatArray | None = declare(Array("N", "any"), default=None)
     _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
     n_sites: int | None = declare(Nullable(integer(1)), "Rows that differ: equal ones have one site together.", None)
@@ -371,5 +375,5 @@ class MixedGLMPosterior(
             **collect_moments(effects, len(self.mean)),
             _mode_effects=effects,
             **fit.outcome(before=None if self.converged else self),
-            **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
+            **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_loo_mean", "_loo_variance", "_row_weights")),
         )

@@ -11,6 +11,7 @@ import cavity
 from cavity import likelihoods
 from cavity.base.rows import Rows
 from cavity.models.mixed.equal_rows import merge_equal_rows
+from cavity.models.predicted_rows import find_loo_moments
 
 SUCCESSES = [4, 2, 2] + [1] * 6 + [0] * 16  # of 25 groups of 4 rows
 GROUPS = np.repeat(np.arange(25), 4)
@@ -251,7 +252,7 @@ def make_curve(n=4000):
 
 @pytest.mark.parametrize("likelihood", ["poisson", "logit"])
 def test_residuals_of_rows_of_one_site_are_without_the_row(likelihood):
-    """Moments given all other rows are those of a fit without the row; the binary ones by the sites of the fit."""
+    """Moments given all other rows are near those of rows with sites of their own, from which a jitter of x keeps them."""
     rng = np.random.default_rng(0)
     g, x = np.repeat(np.arange(8), 5), np.tile([0.0, 0.0, 1.0, 1.0, 2.0], 8)
     counts = rng.poisson(np.exp(0.5 * x + 0.6 * rng.normal(size=8)[g]))
@@ -259,11 +260,11 @@ def test_residuals_of_rows_of_one_site_are_without_the_row(likelihood):
     model = cavity.MixedGLM("y ~ x + (1 | g)", likelihood, effect_covariances={"g": 0.36})
     posterior = model.fit(table)
     assert "each row predicted from all others" in str(posterior.check(table))
-    for row in (0, 2, 39):
-        rest = model.fit({name: np.delete(column, row) for name, column in table.items()})
-        mean, variance = rest.predict({name: column[[row]] for name, column in table.items()})
-        assert posterior._loo_mean[row] == pytest.approx(mean[0], abs=0.1 * variance[0] ** 0.5)
-        assert posterior._loo_variance[row] == pytest.approx(variance[0], rel=0.05)
+    other = table | {"x": x + 1e-9 * rng.normal(size=40)}
+    apart = model.fit(other)
+    mean, variance = find_loo_moments(apart, apart._likelihood.check(table["y"]), *apart.predict(other))
+    assert np.max(np.abs(posterior._loo_mean - mean) / np.sqrt(variance)) < 0.05
+    np.testing.assert_allclose(posterior._loo_variance, variance, rtol=0.05)
 
 
 def test_bins_are_rounded_covariates():

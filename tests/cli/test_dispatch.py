@@ -6,7 +6,7 @@ from support.entered import files_entered
 
 from cavity.cli import COMMAND_TABLE, build_parser
 
-MOST_FILES = 70  # of which 60, two of integrals, are the reading of the table and the fit: formulas and wrong arguments add to them
+MOST_FILES = 70  # of which 60 are the reading of the table and the fit, two of these integrals; formulas add to them
 MOST_FILES_OF_CLI = 8
 
 

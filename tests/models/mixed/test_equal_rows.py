@@ -252,7 +252,7 @@ def make_curve(n=4000):
 
 @pytest.mark.parametrize("likelihood", ["poisson", "logit"])
 def test_residuals_of_rows_of_one_site_are_without_the_row(likelihood):
-    """Moments given all other rows are near those of rows with sites of their own, as which a jitter of x keeps them."""
+    """Moments given all other rows are near those of rows with sites of their own, which a jitter of x makes."""
     rng = np.random.default_rng(0)
     g, x = np.repeat(np.arange(8), 5), np.tile([0.0, 0.0, 1.0, 1.0, 2.0], 8)
     counts = rng.poisson(np.exp(0.5 * x + 0.6 * rng.normal(size=8)[g]))

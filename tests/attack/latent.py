@@ -28,7 +28,6 @@ NAMES = (
     "Laplace",
     *SPECIAL_RESPONSES,
 )
-MERGED_LIKELIHOODS = likelihoods.Logit, likelihoods.Probit, likelihoods.Poisson, likelihoods.Binomial
 TOL = 1e-8
 SLACK = 300.0  # of a fixed point by sums of many rows, over the tolerance of a fit
 
@@ -177,7 +176,7 @@ def mixed(rng):
     covariances = [root @ root.T if each is slopes else positive(rng, -1.5, 1) for each in effects]
     likelihood, y = observed(rng, X @ rng.normal(size=2) + rng.normal(size=3)[groups["h"]])
     given, exponent, fraction = options(rng, likelihood, n)
-    if isinstance(likelihood, MERGED_LIKELIHOODS):  # copies of a row are one site
+    if likelihood._merges_by not in (None, "factors"):  # copies of a row are one site
         fraction = np.full(n, given["power"])
         exponent = fraction * given.get("sample_weight", 1.0)
     variance = 10 ** rng.uniform(-1, 1.5, 2)

@@ -16,7 +16,7 @@ from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
 SHIPPED = (
-    "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, "
+    "banana, cbpp, co2, contraception, electricity, faithful, galaxies, grouseticks, insurance, "
     "motorcycle, newcomb, nile, pima, scotland, sleepstudy"
 )
 

@@ -168,7 +168,7 @@ class Marginal(NumberMarginal):
 class TabulatedMarginal(NumberMarginal):
     """The posterior of one number by a table of its distribution function.
 
-    Between entries the distribution function of the free number is a monotone cubic [FC]_.
+    Between entries the distribution function of the free number is the monotone cubic of Fritsch and Carlson (1980).
 
     Parameters
     ----------

@@ -109,7 +109,8 @@ def add(const long long[::1] indptr,        # in    (N + 1,)
     with nogil:
         for i in range(start, stop):
             first, end = indptr[i], indptr[i + 1]
-            find_ends(&indices[0], first, end, &lengths[0])
+            if first < end:
+                find_ends(&indices[0], first, end, &lengths[0])
             for p in range(first, end):
                 scaled[p - first] = rho[i] * data[p]
             for q in range(first, end):
@@ -155,7 +156,8 @@ def variances(const long long[::1] indptr,  # in    (N + 1,)
     with nogil:
         for i in range(start, stop):
             first, end, total = indptr[i], indptr[i + 1], 0.0
-            find_ends(&indices[0], first, end, &lengths[0])
+            if first < end:
+                find_ends(&indices[0], first, end, &lengths[0])
             for p in range(end - first):
                 beside[p] = 0.0
             for q in range(first, end):

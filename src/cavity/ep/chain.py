@@ -37,8 +37,8 @@ def find_transitions(blocks, gaps):
                 [d**2 / 2 - d, d**2 - 3 * d, one - 2 * d + d**2 / 2],
             ],
         }[int(states)]
-        here = slice(first, first + int(states))
-        out[:, here, here] = np.moveaxis(np.array(entries), 2, 0) * np.exp(-d)[:, None, None]
+        block = slice(first, first + int(states))
+        out[:, block, block] = np.moveaxis(np.array(entries), 2, 0) * np.exp(-d)[:, None, None]
         first += int(states)
     return out
 
@@ -118,12 +118,12 @@ class ChainFilter:
 
     def predict(self, times, slopes=None):
         """Return the means and variances (n,) of g at times (n,): given the sites up to each, or with slopes all."""
-        known, after = self.times.sorted, self.count_until(times)
+        sorted_times, after = self.times.sorted, self.count_until(times)
         before, ahead = np.full(len(times), np.inf), np.full(len(times), np.inf)
-        has_before, has_after = after > 0, after < len(known)
+        has_before, has_after = after > 0, after < len(sorted_times)
         with np.errstate(over="ignore"):
-            before[has_before] = times[has_before] - known[after[has_before] - 1]
-            ahead[has_after] = known[after[has_after]] - times[has_after]
+            before[has_before] = times[has_before] - sorted_times[after[has_before] - 1]
+            ahead[has_after] = sorted_times[after[has_after]] - times[has_after]
         moments = np.empty(len(times)), np.empty(len(times))
         _kernel.interpolate(self.blocks, self.times.gaps, self.moments, slopes, after, before, ahead, *moments)
         return moments

@@ -72,7 +72,7 @@ def correct_density(moments, correlations, root=None, loadings=None):
     rest = None if root is None else _take_out(root, loadings)
     for reach in GRID_REACHES_SD:
         z = np.linspace(-reach, reach, 1 + round(2.0 * reach / GRID_STEP))
-        values = [_join_factors(each, sites, numbers, correlations, ~is_same, rest) for each in z]
+        values = [_join_factors(value, sites, numbers, correlations, ~is_same, rest) for value in z]
         fine = np.linspace(-reach, reach, 1 + (len(z) - 1) * N_CELLS)
         out = interpolate.CubicSpline(z, values)(fine) - 0.5 * fine**2
         out += _sum_exact_factors(fine, sites, whole, numbers, correlations, is_same)
@@ -107,7 +107,7 @@ def _join_factors(z, sites, numbers, correlations, used, rest):
         return float(np.sum(log_mean))
     d_tau, d_rho = new_tau - tau, new_rho - rho
     own, force = 1.0 + d_rho * v, d_tau - d_rho * u
-    each = log_mean + 0.5 * np.log(own) - 0.5 * v * force**2 / own
+    log_factors = log_mean + 0.5 * np.log(own) - 0.5 * v * force**2 / own
     B = rest[index]
     try:
         triangle = linalg.cholesky(np.eye(B.shape[1]) + B.T @ (d_rho[:, None] * B), lower=True)  # H
@@ -116,7 +116,7 @@ def _join_factors(z, sites, numbers, correlations, used, rest):
             f"one step of EP from {z:.3g} standard deviations has no proper posterior: take method='factors'"
         ) from None
     half = linalg.solve_triangular(triangle, B.T @ force, lower=True)
-    return float(np.sum(each) - np.sum(np.log(np.diagonal(triangle))) + 0.5 * half @ half)  # (4)
+    return float(np.sum(log_factors) - np.sum(np.log(np.diagonal(triangle))) + 0.5 * half @ half)  # (4)
 
 
 def _sum_exact_factors(z, sites, whole, numbers, correlations, is_same):

@@ -148,7 +148,7 @@ def find_mixture_quantiles(points, q, *covariates):
         """The distribution function at y of rows, by the integral over f at each point."""
         values = [columns[rows, None] for columns in covariates]
         parts = [
-            weight * integral(lambda f, i, cdf=cdf: cdf(y[i, None], f, *(each[i] for each in values)), m[rows], v[rows])
+            weight * integral(lambda f, i, cdf=cdf: cdf(y[i, None], f, *(a[i] for a in values)), m[rows], v[rows])
             for (weight, _, m, v), cdf in zip(points, functions, strict=True)
         ]
         return sum(parts[1:], parts[0])
@@ -160,7 +160,7 @@ def find_mixture_quantiles(points, q, *covariates):
     weights, likelihood = np.array([weight for weight, *_ in points]), points[0][1]
     means, variances = (np.stack([one[k] for one in points]) for k in (2, 3))
     if getattr(likelihood, "_is_normal", False):
-        laws = [each.moments(mean, variance) for _, each, mean, variance in points]
+        laws = [law.moments(mean, variance) for _, law, mean, variance in points]
         moments = (np.stack(part) for part in zip(*laws, strict=True))
         return find_normal_mixture_quantiles(weights, q, *moments).reshape(shape)
     mean = weights @ means

@@ -63,20 +63,20 @@ class ApproximationCheck(Frozen):
     def verdict(self) -> str:
         """What the numbers mean."""
         if abs(self.correction) > MAX_TRUSTED_CORRECTION:
-            words = "EP may miss much: the correction is too large to be trusted itself"
+            text = "EP may miss much: the correction is too large to be trusted itself"
         elif abs(self.correction) > 0.1 * MAX_TRUSTED_CORRECTION:
-            words = "EP's evidence is off by about the correction: integrate= counts it"
+            text = "EP's evidence is off by about the correction: integrate= counts it"
         else:
-            words = "EP's evidence is good"
+            text = "EP's evidence is good"
         if self.tail_shape < MAX_RELIABLE_SHAPE:
             difference = self.log_evidence + self.correction - self.sampled_log_evidence
             agree = abs(difference) < 3.0 * max(self.sampling_error, self.correction_error, 0.01)
-            words += "; importance sampling agrees" if agree else f"; importance sampling differs by {-difference:.2g}"
+            text += "; importance sampling agrees" if agree else f"; importance sampling differs by {-difference:.2g}"
         else:
-            words += "; its draws cannot be weighted to be exact, which says nothing about single effects"
+            text += "; its draws cannot be weighted to be exact, which says nothing about single effects"
         if self.largest_skewness > LARGE_SKEWNESS:
-            words += "; some effects are skew: see marginal, with integrate='mode' or more"
-        return words
+            text += "; some effects are skew: see marginal, with integrate='mode' or more"
+        return text
 
     def __repr__(self) -> str:
         sampled = f"{self.sampled_log_evidence:.4f} (standard error {self.sampling_error:.2g})"

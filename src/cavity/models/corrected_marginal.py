@@ -33,8 +33,8 @@ class RowsAtMaximum(NamedTuple):
     def take_row(self, number):
         """Return the combination (n,) of effects that is f at a row of the fit, and its offset."""
         if not number < len(self.in_use) or not self.in_use[number]:
-            words = f"must be a row that is in use, below {len(self.in_use)}, got {number}"
-            raise error_of("effect", words)
+            text = f"must be a row that is in use, below {len(self.in_use)}, got {number}"
+            raise error_of("effect", text)
         index = int(np.sum(self.in_use[:number]))
         row = self.matrix[[index]]
         return (row.toarray() if sparse.issparse(row) else np.asarray(row))[0], float(self.offset[index])
@@ -76,8 +76,8 @@ def correct_combination(fitted, combination, method):
     if method == STEP_METHOD:
         n = len(combination)
         if n > MAX_STEP_EFFECTS:
-            words = f"must be 'factors' or 'cumulants' for more than {MAX_STEP_EFFECTS} effects, got '1step' for {n}"
-            raise error_of("method", words)
+            text = f"must be 'factors' or 'cumulants' for more than {MAX_STEP_EFFECTS} effects, got '1step' for {n}"
+            raise error_of("method", text)
         values, vectors = np.linalg.eigh(fitted.effects.cross(sparse.eye_array(n, format="csr")))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         loadings = combination @ root

@@ -247,7 +247,7 @@ def _correct_by_axes(z, values):
     for axis in range(z.shape[1]):
         on_axis = np.flatnonzero((z[:, axis] != 0.0) & (np.sum(z != 0.0, axis=1) == 1))
         sides = [on_axis[side * z[on_axis, axis] > 0.0] for side in (-1.0, 1.0)]
-        chosen = [here[np.argmin(np.abs(np.abs(z[here, axis]) - AXIS_DISTANCE))] for here in sides if len(here)]
+        chosen = [side[np.argmin(np.abs(np.abs(z[side, axis]) - AXIS_DISTANCE))] for side in sides if len(side)]
         if chosen:
             at = z[chosen, axis]
             changes = np.array([find_correction(values[number])[0].value - centre for number in chosen])
@@ -260,9 +260,9 @@ def _summarise_points(points, method, names, vector):
     """Return the Integration of evaluated points, the posterior at the mode, and log densities of rows left out."""
     first = points.values[0]
     correction, parts = find_correction(first)
-    described = [vector.describe(each.settings) for each in points.values] if names else []
+    described = [vector.describe(value.settings) for value in points.values] if names else []
     values = np.array([[dict(zip(label, value, strict=True))[name] for name in names] for label, value, _ in described])
-    pins = None if first.pin_precisions is None else np.stack([each.pin_precisions for each in points.values])
+    pins = None if first.pin_precisions is None else np.stack([value.pin_precisions for value in points.values])
     skewness, factors = _correct_effects(first, parts)
     if abs(correction.value) > MAX_TRUSTED_CORRECTION:
         warn(
@@ -280,8 +280,8 @@ def _summarise_points(points, method, names, vector):
         points.log_density,
         float(points.log_integral - points.plain_log_integral) if names else correction.value,
         correction.standard_error,
-        np.stack([each.effects.mean for each in points.values]),
-        np.stack([each.entries for each in points.values]),
+        np.stack([value.effects.mean for value in points.values]),
+        np.stack([value.entries for value in points.values]),
         skewness,
         factors,
         pins,
@@ -303,6 +303,6 @@ def _correct_effects(point, parts):
     for first in range(0, n, step):
         some = np.arange(first, min(first + step, n))
         covariance = point.effects.solve_for(some) @ matrix.T
-        here = covariance / own[some, None] / sd
-        skewness[some], factors[some] = correct_marginals(cumulants, here, correlations)
+        scaled = covariance / own[some, None] / sd
+        skewness[some], factors[some] = correct_marginals(cumulants, scaled, correlations)
     return skewness, factors

@@ -67,8 +67,8 @@ class IntegratedEffects:
             sd = np.sqrt(self._effect_posterior.variance[index])
             return np.ones(1), self._effect_posterior.mean[None, index], sd[None], np.zeros(len(index))
         points, corrections = self._effect_posterior.points, self.integration
-        means = np.stack([each.mean[index] for each in points])
-        sds = np.sqrt(np.stack([each.variance[index] for each in points])) * corrections.sd_factors[index]
+        means = np.stack([point.mean[index] for point in points])
+        sds = np.sqrt(np.stack([point.variance[index] for point in points])) * corrections.sd_factors[index]
         return corrections.weights, means, sds, corrections.skewness[index]
 
     def marginal(self, effect: Any, X: Any = None, *, method: str | None = None, **arguments: Any) -> NumberMarginal:
@@ -142,7 +142,7 @@ class IntegratedEffects:
         weights, points = np.ones(1), [fitted.effects]
         if self._integrated_names:
             weights, points = self.integration.weights, self._combined_posterior.points
-        moments = np.array([find_moments(each, combination) for each in points])
+        moments = np.array([find_moments(point, combination) for point in points])
         return tabulate_mixture(name, weights, offset + moments[:, 0], np.sqrt(moments[:, 1]), standard)
 
     @property

@@ -105,7 +105,7 @@ class Integration(Frozen):
         low, high = interval_names(level)
         p = [0.5 - 0.5 * level, 0.5, 0.5 + 0.5 * level]
         marginals = [self.marginal(name) for name in self.names]
-        rows = [[each.mean, each.sd, *each.quantile(p)] for each in marginals]
+        rows = [[marginal.mean, marginal.sd, *marginal.quantile(p)] for marginal in marginals]
         columns = dict(zip(("mean", "sd", low, "50%", high), np.reshape(rows, (-1, 5)).T, strict=True))
         return Table("Hyperparameters, integrated", self.names, columns, dict.fromkeys(columns, "sd"))
 

@@ -245,7 +245,7 @@ class Predictions(ResidualChecks, Public):
         extras = self._trials(X, trials, len(moments[0]))
         points = list_points(likelihood, moments)
         if q.ndim:
-            points = [(weight, each, mean[:, None], variance[:, None]) for weight, each, mean, variance in points]
+            points = [(weight, law, mean[:, None], variance[:, None]) for weight, law, mean, variance in points]
             extras = {name: value[:, None] for name, value in extras.items()}
         if len(points) > 1:
             return find_mixture_quantiles(points, q, *extras.values())

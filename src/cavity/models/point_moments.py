@@ -35,7 +35,7 @@ def average_log_density(likelihood, y, moments):
     points = list_points(likelihood, moments)
     if len(points) == 1:
         return integrate_log_density(points[0][1], y, *points[0][2:])
-    densities = [integrate_log_density(each, y, mean, variance) for _, each, mean, variance in points]
+    densities = [integrate_log_density(law, y, mean, variance) for _, law, mean, variance in points]
     with np.errstate(divide="ignore"):
         return special.logsumexp(np.stack(densities), axis=0, b=np.array([weight for weight, *_ in points])[:, None])
 

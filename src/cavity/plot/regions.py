@@ -180,9 +180,9 @@ def read_places(places, names):
     if not hasattr(places, "__getitem__") or not hasattr(places, "keys"):
         message = f"must be a GeoDataFrame, or a mapping from labels to places, got {type(places).__name__}"
         raise arrays.error_of("places", message, TypeError)
-    known, outlines, points = set(places.keys()), [], np.empty((len(names), 2))
+    labels, outlines, points = set(places.keys()), [], np.empty((len(names), 2))
     for i, name in enumerate(names):
-        if name not in known:
+        if name not in labels:
             raise arrays.error_of("places", f"must have a place for each region of the graph, got none for {name!r}")
         rings = read_rings(places[name], name)
         outlines.append(rings if len(rings[0]) > 1 else [])

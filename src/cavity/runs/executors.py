@@ -73,8 +73,8 @@ def _count_cores():
 def count_usable_cores():
     """Return the number of cores by affinity, quota of the control group and OMP_NUM_THREADS, whichever is least."""
     count = min(_count_cores(), _read_quota())
-    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return max(1, min(count, int(wanted)) if wanted.isdecimal() else count)
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, min(count, int(limit)) if limit.isdecimal() else count)
 
 
 @cache
@@ -210,7 +210,7 @@ class Threads:
         same time; it is the code of the function by default.
         """
         if self.count < 2 or self._process != os.getpid() or _inside.get():  # a forked child has no threads
-            yield from (function(*each) for each in arguments)
+            yield from (function(*call_arguments) for call_arguments in arguments)
             return
         if not self.is_adaptive:
             yield from self._submit(function, arguments, ahead=ahead, grain=grain)
@@ -218,9 +218,9 @@ class Threads:
         key = getattr(function, "__code__", function) if key is None else key
         last, spent, arguments = self._seconds.get(key), 0.0, iter(arguments)
         if last is None or last < MIN_SHARED_SECONDS:
-            for each in arguments:
+            for call_arguments in arguments:
                 begun = perf_counter()
-                result = function(*each)
+                result = function(*call_arguments)
                 spent += perf_counter() - begun
                 yield result
                 if spent > MIN_SHARED_SECONDS:
@@ -237,7 +237,7 @@ class Threads:
         if not self._opened:
             self._opened, self._pool = True, self._open()
         if self._pool is None or self._process != os.getpid() or _inside.get():
-            yield from (function(*each) for each in arguments)
+            yield from (function(*call_arguments) for call_arguments in arguments)
             return
         if grain > 1:
             rest = iter(arguments)

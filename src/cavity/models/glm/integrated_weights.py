@@ -46,7 +46,7 @@ class IntegratedWeights(IntegratedEffects):
         if self.integration is None:
             _, mean, variance = self._per_column()
             return SimpleNamespace(mean=mean, variance=variance)
-        points = [each.combine(self._unscaling) for each in self._weights.points]
+        points = [point.combine(self._unscaling) for point in self._weights.points]
         return PosteriorMixture(points, self._weights.weights)
 
     def _components(self, index):
@@ -73,19 +73,19 @@ class IntegratedWeights(IntegratedEffects):
 
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         dataset = self._open(X, offset, exposure)
-        X, known = self._features(dataset), self._known_offset(dataset)
+        X, known_offset = self._features(dataset), self._known_offset(dataset)
         parts = [(slice(None), self._likelihood, n, self._weights)]
         if self._integrated_names:
             drawn = draw_points(self.integration.weights, n, rng)
             laws, points = self._point_likelihoods, self._weights.points
-            parts = ((here, laws[number], int(np.sum(here)), points[number]) for here, number in drawn)
-        for here, likelihood, count, posterior in parts:
+            parts = ((draws, laws[number], int(np.sum(draws)), points[number]) for draws, number in drawn)
+        for draws, likelihood, count, posterior in parts:
             with np.errstate(over="ignore", invalid="ignore"):
                 weights = check_within_range(posterior.sample(count, rng), "sample: the draws")
                 blocks = [(self._scale(x) if self._scales_rows else x) @ weights.T for _, x in iterate_large_blocks(X)]
                 f = np.concatenate([block.T for block in blocks], axis=1)  # (draws, D) (D, n)
-                f = check_within_range(f if known is None else f + known, "sample_y: the draws of f")
-            yield here, likelihood, f
+                f = check_within_range(f if known_offset is None else f + known_offset, "sample_y: the draws of f")
+            yield draws, likelihood, f
 
     def check_approximation(
         self,

@@ -86,16 +86,16 @@ class Weights:
 def mix_weights(integration):
     """Return the mixture of the weights at the points of an integral."""
     d = integration.means.shape[1]
-    roots = [WeightRoot(each.reshape(d, -1)) for each in integration.entries]
+    roots = [WeightRoot(root.reshape(d, -1)) for root in integration.entries]
     points = [Weights.of(mean, root) for mean, root in zip(integration.means, roots, strict=True)]
     return PosteriorMixture(points, integration.weights)
 
 
 def match_weights(mixture):
     """Return normal weights of the mean and the covariance of a mixture."""
-    apart = np.sqrt(mixture.weights)[:, None] * (np.stack([each.mean for each in mixture.points]) - mixture.mean)
+    apart = np.sqrt(mixture.weights)[:, None] * (np.stack([point.mean for point in mixture.points]) - mixture.mean)
     every = np.eye(len(mixture.mean))
-    within = sum(weight * each.cross(every) for weight, each in zip(mixture.weights, mixture.points, strict=True))
+    within = sum(weight * point.cross(every) for weight, point in zip(mixture.weights, mixture.points, strict=True))
     return Weights.of(mixture.mean, WeightRoot(cholesky(within + apart.T @ apart, "the covariance of the mixture")))
 
 

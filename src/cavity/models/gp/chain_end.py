@@ -112,8 +112,8 @@ class GaussianProcessEndPosterior(ProcessPosterior):
         blocks, first = make_blocks(self.model.covariance), 0
         out = np.zeros(self.state_covariance.shape)
         for states, _, variance in blocks:
-            here = slice(first, first + int(states))
-            out[here, here], first = variance * STATIONARY_COVARIANCES[int(states)], here.stop
+            block = slice(first, first + int(states))
+            out[block, block], first = variance * STATIONARY_COVARIANCES[int(states)], block.stop
         return out
 
     def _reach(self, times):

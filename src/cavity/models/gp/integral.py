@@ -126,8 +126,8 @@ def make_point_posterior(evidence, point):
     mean, rho = point.geometry.base + belief.mean, belief.h.copy()
     if fit is None:
         solver = point.geometry.final_solver(belief)
-        known = rho, mean, belief.alpha, evidence.threads
-        variance, loo = compute_leave_one_out(rows, settings.likelihood, evidence.gram, solver, *known)
+        arguments = rho, mean, belief.alpha, evidence.threads
+        variance, loo = compute_leave_one_out(rows, settings.likelihood, evidence.gram, solver, *arguments)
         tau = rho * rows.y
     else:
         variance, loo, tau, rho = belief.variance.copy(), fit.loo, fit.tau, fit.rho

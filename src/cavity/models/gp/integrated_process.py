@@ -140,14 +140,14 @@ class IntegratedProcess(IntegratedEffects):
     def _latent(self, X, offset, exposure, n_threads=None, **options):
         if not self._integrated_names:
             return super()._latent(X, offset, exposure, n_threads, **options)
-        moments = [each._latent(X, offset, exposure, n_threads) for each in self._points]
+        moments = [point._latent(X, offset, exposure, n_threads) for point in self._points]
         means, variances = (np.stack(part) for part in zip(*moments, strict=True))
         return PointMoments(self.integration.weights, self._point_likelihoods, means, variances)
 
     def _predict_jointly(self, X, offset, exposure):
         if not self._integrated_names:
             return super()._predict_jointly(X, offset, exposure)
-        moments = [each._predict_jointly(X, offset, exposure) for each in self._points]
+        moments = [point._predict_jointly(X, offset, exposure) for point in self._points]
         means, covariances = (np.stack(part) for part in zip(*moments, strict=True))
         return mix_covariances(self.integration.weights, means, covariances)
 

@@ -131,7 +131,7 @@ class GaussianProcessPosterior(RowsPosterior):
         """Posterior covariance of f at the rows, (N, N)."""
         keep = self._rows.in_use
         if self._integrated_names:
-            parts = [each.covariance for each in self._points]
+            parts = [point.covariance for point in self._points]
             means = np.stack([self._rows.scattered(each, self._rows.offset) for each in self.integration.means])
             return arrays.make_read_only(mix_covariances(self.integration.weights, means, np.stack(parts))[1])
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -180,7 +180,7 @@ class GaussianProcessPosterior(RowsPosterior):
     def _project(self, variances, columns):
         """Return posterior moments of coefficients of some columns of X, of these prior variances."""
         if self._integrated_names:
-            moments = [each._project(variances, columns) for each in self._points]
+            moments = [point._project(variances, columns) for point in self._points]
             return mix_moments(self.integration.weights, *(np.stack(part) for part in zip(*moments, strict=True)))
         cross = variances[:, None] * self._X_in_use[:, columns].T  # (p, U), covariances with f
         return cross @ self._alpha, self._solver.find_variances(variances, cross)

@@ -14,7 +14,7 @@ MAX_PASSES = 8  # three or four are usual
 MAX_STEP = 10.0  # units of certainty; that of some rows is a third of that of all
 MAX_BELIEF_CHANGE = 0.03  # of the last pass, in sd
 MAX_CHANGE_RATIO = 0.3  # of a pass beside the step before it, both in sd: the next pass would change far less
-MIN_CURVATURE_SHARE = 0.1  # of that expected along a step, for which the step tells of the curvature
+MIN_CURVATURE_SHARE = 0.1  # of that expected along a step, from which the step is used for the curvature
 
 
 def move_with_passes(evidence, x, root, bounds):
@@ -65,9 +65,9 @@ def _find_slopes(evidence, point):
 
 
 def _update_inverse(inverse, step, fall, change):
-    """Return the inverse Hessian after a step along which the gradient has fallen; the same where that tells little.
+    """Return the inverse Hessian after a step along which the gradient has fallen; the same where the step is not used.
 
-    It tells little where sites have not followed yet, or the fall is far below the expected one.
+    A step is not used where sites have not converged to it yet, or the fall is far below the expected one.
     """
     length = float(np.sqrt(step @ np.linalg.solve(inverse, step)))
     curved = float(step @ fall)

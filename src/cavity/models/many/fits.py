@@ -224,8 +224,8 @@ def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
         noise, weights = problem.likelihood.noise_variance, problem.rows.weight() * np.ones(problem.rows.n)
         if not observed.all():
             weights = np.where(observed, weights, 0.0)
-        known = weights, noise, problem.groups, priors, problem.run.max_iter
-        solution = GaussianSolver(features, y, base, scale, *known).solve()
+        settings = weights, noise, problem.groups, priors, problem.run.max_iter
+        solution = GaussianSolver(features, y, base, scale, *settings).solve()
     else:
         free, likelihood = _choose_starts(problem, y, offset, observed)
         sites = SiteBatch(likelihood, problem.names, y, observed, problem.rows.weights, problem.run.power)

@@ -114,15 +114,15 @@ class GaussianSolver:
             part = self.evaluate(active, trial[active])
             allowed = best.value[active] - MAX_ROUNDING_LOSS * np.abs(best.value[active])
             better = (part.value >= allowed) | np.isneginf(best.value[active])
-            taken = active[better & np.isfinite(part.value)]
-            best.put(taken, _take(part, better & np.isfinite(part.value)))
-            free[taken] = trial[taken]
+            accepted = active[better & np.isfinite(part.value)]
+            best.put(accepted, _take(part, better & np.isfinite(part.value)))
+            free[accepted] = trial[accepted]
             worse = active[~better]
             trial[worse] = 0.5 * (free[worse] + trial[worse])
-            step, is_done = _find_steps(best, taken, free, bounds)
-            trial[taken] = np.clip(free[taken] + step, bounds[0][taken], bounds[1][taken])
-            solved[taken[is_done]], sweeps[taken[is_done]] = True, sweep
-            active = np.sort(np.append(taken[~is_done], worse))
+            step, is_done = _find_steps(best, accepted, free, bounds)
+            trial[accepted] = np.clip(free[accepted] + step, bounds[0][accepted], bounds[1][accepted])
+            solved[accepted[is_done]], sweeps[accepted[is_done]] = True, sweep
+            active = np.sort(np.append(accepted[~is_done], worse))
             if not active.size:
                 break
         at_bounds = (free <= bounds[0]) | (free >= bounds[1])

@@ -76,9 +76,9 @@ class DrawsForArviz:
             f += 0.0 if rows.offset is None else rows.offset
             log_p = np.empty(f.shape)
             for number in np.unique(numbers):
-                here = numbers == number
+                is_drawn = numbers == number
                 likelihood = self._point_likelihoods[number] if self._integrated_names else self.model.likelihood
-                log_p[here] = likelihood.log_p(rows.y[None], f[here])
+                log_p[is_drawn] = likelihood.log_p(rows.y[None], f[is_drawn])
             samples["log_likelihood"] = {"y": log_p[None]}
         return make_inference_data(samples, coords, dims)
 
@@ -88,8 +88,8 @@ class DrawsForArviz:
         if not self._integrated_names:
             return self._mode_effects.sample(n, rng), numbers
         effects = np.empty((n, len(self._mode_effects.mean)))
-        for here, number in draw_points(self.integration.weights, n, rng):
-            effects[here], numbers[here] = self._effects.points[number].sample(int(np.sum(here)), rng), number
+        for draws, number in draw_points(self.integration.weights, n, rng):
+            effects[draws], numbers[draws] = self._effects.points[number].sample(int(np.sum(draws)), rng), number
         return effects, numbers
 
     def _name_draws(self, effects):

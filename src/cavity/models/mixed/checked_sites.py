@@ -74,9 +74,9 @@ class ChecksApproximation:
         draws = arrays.check_integer(draws, "draws", low=100)
         arguments = {"groups": groups, "event": event, "offset": offset, "exposure": exposure}
         _, _, merged, moments = self._find_sites(X, y, arguments)
-        known = merged.rows.offset
+        base = merged.rows.offset
         arguments = self._prior_gap(), find_plug_in_evidence(self), draws, arrays.make_generator(rng)
-        more = {"offset": 0.0 if known is None else known, "constant": merged.constant(self.model.likelihood)}
+        more = {"offset": 0.0 if base is None else base, "constant": merged.constant(self.model.likelihood)}
         return judge_approximation(moments, self._mode_effects, *arguments, **more)
 
     def _find_sites(self, X, y, arguments):
@@ -87,11 +87,11 @@ class ChecksApproximation:
         rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         check_same_rows(self, rows)
         used, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood
-        matrix = self._layout.rows(used.X, [select_rows(each, mask) for each in values])
+        matrix = self._layout.rows(used.X, [select_rows(value, mask) for value in values])
         merged, effects = merge_equal_rows(likelihood, used, matrix), self._mode_effects
         sites, natural = merged.make_sites(likelihood), merged.gather(self._tau[mask], self._rho[mask])
-        known = merged.rows.offset
-        moments = SiteMoments(sites, merged.matrix, *effects.predict(merged.matrix, known), *natural)
+        base = merged.rows.offset
+        moments = SiteMoments(sites, merged.matrix, *effects.predict(merged.matrix, base), *natural)
         return rows, matrix, merged, moments
 
     def _find_fitted_rows(self, X=None, y=None, **arguments):

@@ -82,16 +82,16 @@ class SiteRows:
         if self.merged is None:
             return fit
         merged, belief = self.merged.merged, fit.belief
-        at, here = merged.index, np.flatnonzero(merged.is_merged)
-        loo, influence, sites = fit.loo[at], fit.influence[at], merged.index[here]
+        at, shared_rows = merged.index, np.flatnonzero(merged.is_merged)
+        loo, influence, sites = fit.loo[at], fit.influence[at], merged.index[shared_rows]
         moments = np.array(find_cavities(belief.mean, belief.variance, fit.tau, fit.rho, 1.0)[:2])[:, at]
-        mean, variance = moments[0, here], moments[1, here]
-        density, tau, rho = self.merged.leave_out(likelihood, here, (mean, variance), loo[here])
+        mean, variance = moments[0, shared_rows], moments[1, shared_rows]
+        density, tau, rho = self.merged.leave_out(likelihood, shared_rows, (mean, variance), loo[shared_rows])
         without = 1.0 / (1.0 / variance + rho)
         shift = without * (tau - rho * mean)
-        loo[here] = density
-        influence[here] = measure_influence(belief.mean[sites], belief.variance[sites], mean + shift, without)
-        moments[:, here] = mean + shift, without
+        loo[shared_rows] = density
+        influence[shared_rows] = measure_influence(belief.mean[sites], belief.variance[sites], mean + shift, without)
+        moments[:, shared_rows] = mean + shift, without
         moments[0] *= self.signs
         share = self.merged.shares
         tau, rho = self.signs * share * fit.tau[at], share * fit.rho[at]

@@ -194,7 +194,7 @@ class FactorSites:
         """
         at = self.merged.index[here]
         sites, firsts = np.unique(at, return_index=True)
-        mean, variance = (each[firsts] for each in cavity)
+        mean, variance = (moment[firsts] for moment in cavity)
         out = np.empty((3, len(self.site)))
         step = max(1, NODES_PER_BLOCK // (2 * N_PANEL_NODES * MAX_EDGES * int(np.max(np.diff(self.starts)))))
         for first in range(0, len(sites), step):

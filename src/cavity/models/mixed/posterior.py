@@ -211,7 +211,7 @@ class MixedGLMPosterior(
         mode = self._settings[n_random:]
         dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others, mode)
         n = dataset.n_rows
-        extras = [self._find_extra_variance(rows, values, table, each, n) for _, each in self._weighted_settings]
+        extras = [self._find_extra_variance(rows, values, table, setting, n) for _, setting in self._weighted_settings]
         matrix = self._leave_out(self._layout.rows(dataset.X, values), rows.without)
         return matrix, self._known_offset(dataset), np.stack(extras), dataset
 
@@ -259,16 +259,16 @@ class MixedGLMPosterior(
         return PointMoments(self.integration.weights, self._point_likelihoods, means, variances + extras)
 
     def _drawn_by_point(self, X, n, rng, offset, exposure):
-        rows, known, extras, _ = self._read(X, offset=offset, exposure=exposure)
+        rows, base, extras, _ = self._read(X, offset=offset, exposure=exposure)
         parts = [(slice(None), self.model.likelihood, n, self._mode_effects, extras[0])]
         if self._integrated_names:
             drawn = draw_points(self.integration.weights, n, rng)
             laws, points = self._point_likelihoods, self._effects.points
-            parts = ((here, laws[k], int(np.sum(here)), points[k], extras[k]) for here, k in drawn)
-        for here, likelihood, count, effects, extra in parts:
+            parts = ((draws, laws[k], int(np.sum(draws)), points[k], extras[k]) for draws, k in drawn)
+        for draws, likelihood, count, effects, extra in parts:
             f = (rows @ effects.sample(count, rng).T).T
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
-            yield here, likelihood, check_within_range(f if known is None else f + known, "sample_y: the draws of f")
+            yield draws, likelihood, check_within_range(f if base is None else f + base, "sample_y: the draws of f")
 
     @predict_rows(on_collections=False)
     def log_density(

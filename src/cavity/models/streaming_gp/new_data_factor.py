@@ -89,8 +89,8 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=
         weight = rows.weight(part)
         target = rows.y[part] - rows.base(model, X, part)
         sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
-        known = () if features is None else features[start // ROWS_PER_BLOCK]
-        return sum_block(basis, X, sites, weight, threads, *known)
+        block_features = () if features is None else features[start // ROWS_PER_BLOCK]
+        return sum_block(basis, X, sites, weight, threads, *block_features)
 
     new = Information(*rows.sum_blocks(statistics, threads))  # exp(E_2(b))
     return information.plus(new).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)

@@ -166,8 +166,8 @@ class SingleRows:
 
     def _make_observer(self, new):
         """Return the function that adds rows in arrays to the snapshot, in one call of the kernel."""
-        known, basis = new.information, self.basis
-        arrays = basis.factor, known.A, known.r, known.factor, known.c, known.sums, new.totals
+        sums, basis = new.information, self.basis
+        arrays = basis.factor, sums.A, sums.r, sums.factor, sums.c, sums.sums, new.totals
         numbers = basis.variance, self.mean, self.noise, self.alpha, self.limit, LOG_2PI + log(self.noise)
         return kernel.RowObserver(basis.target, *arrays, *numbers).observe
 

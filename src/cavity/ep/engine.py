@@ -123,40 +123,40 @@ class Engine:
     def _sweep_until_converged(self):
         """Sweep until the posterior has converged or makes no progress; return status and changes."""
         move, damping = self._parallel if self.options.schedule == "parallel" else self._sequential, self.damping
-        passes = self._iterate_passes()  # changes of those done in calls of many
 
         def step(_):
-            before, change, skipped = self.belief, next(passes, None), 0
-            if change is None:
-                skipped = move()
-                change = self.belief.change_from(before) / damping.step if self.belief is not before else np.inf
-            self.sweeps += 1
-            self.improper.append(skipped)
-            damping.adapt(change)
-            return np.array([change]), np.array([skipped == 0])
+            changes = self._run_passes()
+            if changes is None:
+                before, skipped = self.belief, move()
+                changes = [self.belief.change_from(before) / damping.step if self.belief is not before else np.inf]
+            else:
+                skipped = 0
+            self.sweeps += len(changes)
+            self.improper += [skipped] * len(changes)
+            for change in changes:
+                damping.adapt(change)
+            return changes, [skipped == 0] * len(changes)
 
         outcome = iterate(step, self.options, MAX_SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
         return outcome.status[0], outcome.changes[:, 0]
 
-    def _iterate_passes(self):
-        """Yield the changes of undamped passes that the geometry does in one call, None for others.
+    def _run_passes(self):
+        """Do undamped passes of the parallel schedule in one call of the geometry; return their changes, or None.
 
         Callbacks and checkpoints are to see each pass when it is done.
         """
-        options = self.options
-        together = options.schedule == "parallel" and options.damping == 1.0 and not options.job.is_heard
-        if not (together and self.sites.compiled):
-            return
-        if not self.warm:
-            yield None
-        while self.damping.step == 1.0 and self.sweeps < options.max_iter:
-            limits = self.damping.best, options.max_iter - self.sweeps, options.tol
-            done = self.geometry.run_passes(self.sites, self.belief, self.tau, self.rho, *limits)
-            if done is None:
-                return
-            changes, self.belief, (self.tau, self.rho), self.good = done
-            self.spare = None
-            yield from changes
+        options, geometry = self.options, self.geometry
+        if not (self.sweeps or self.warm) or options.schedule != "parallel" or options.job.is_heard:
+            return None
+        if not (self.sites.compiled and self.damping.step == options.damping == 1.0):
+            return None
+        limits = self.damping.best, options.max_iter - self.sweeps, options.tol
+        done = geometry.run_passes(self.sites, self.belief, self.tau, self.rho, *limits)
+        if done is None:
+            return None
+        changes, self.belief, (self.tau, self.rho), self.good = done
+        self.spare = None
+        return changes
 
     def _descend(self, changes):
         """Minimise the free energy; return status and changes. If that fails, the better of the two beliefs stays."""

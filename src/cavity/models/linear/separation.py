@@ -45,7 +45,7 @@ def warn_of_separation(model, rows, names, added):
     if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS):
         return
     has_intercept = added or bool(find_constant_columns(rows.X, rows.weights).any())
-    if (has_intercept or likelihood.n_classes == 2) and _are_all_on_one_side(likelihood, rows):
+    if (has_intercept or (likelihood.n_classes == 2 and rows.X.shape[1])) and _are_all_on_one_side(likelihood, rows):
         held = "one class" if has_classes(likelihood) else f"no value above {np.max(rows.y):g}"
         held = "one outcome" if likelihood.takes_trials else "no event" if likelihood.takes_event else held
         others = "both classes" if likelihood.n_classes == 2 else "other kinds"

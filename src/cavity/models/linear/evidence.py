@@ -177,6 +177,14 @@ class LinearEvidence:
         self.start = fit.tau, fit.rho
         return EvidencePoint(settings, fit.log_evidence, fit.belief, geometry, fit, problem)
 
+    def settle_gradient(self, x, tol):
+        """Return the gradient of the log evidence and log prior at a vector by passes; None where fits have to do it."""
+        return None
+
+    def find_start(self, settings):
+        """Return the sites that the last fit starts from."""
+        return self.start
+
     def posterior_of_sites(self, settings):
         """Return the belief of the first sites under the prior of some settings, None if it is not proper."""
         geometry = self.problem_at(settings).geometry(self.threads)
@@ -212,8 +220,11 @@ class LinearEvidence:
         """Derivatives in the free numbers of the likelihood, at constant cavities."""
         return differentiate(free, point.settings.likelihood, self._make_total(point)) if free.size else np.zeros(0)
 
-    def _make_total(self, point):
-        """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that."""
+    def _make_total(self, point, every=1):
+        """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that.
+
+        With `every` about that, from the first ones of each group of sites, one of so many.
+        """
         geometry, fit = point.geometry, point.fit
         sites, m, v = self.sites(point.settings.likelihood), geometry.vector(), geometry.vector()
 
@@ -229,9 +240,9 @@ class LinearEvidence:
 
         def total(likelihood):
             sites = self.sites(likelihood)
-            parts = ((slice(*span),) for span in geometry.groups)
+            parts = ((slice(start, start - (start - stop) // every),) for start, stop in geometry.groups)
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
-            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
+            return every * sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
 
         return total
 

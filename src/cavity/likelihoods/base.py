@@ -357,6 +357,9 @@ class _Compiled(Likelihood):
     __slots__ = ()
     _kind = None
     any_power = True  # whether the kernel supports p(y|f)^e for e other than 1
+    _encodes_alone = False  # whether `_encode` is the same whatever the parameters
+    # of p = g((f - c)/s)/s^n: the derivative of log s in the log of a parameter, by name; see `_locate`
+    _log_scales: ClassVar[Mapping[str, float]] = {}
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -368,6 +371,10 @@ class _Compiled(Likelihood):
     def _encode(self, y):
         """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""
         return y, SHARED_ZERO
+
+    def _locate(self, numbers, extra):
+        """Return c and n of observations as kernels read them, where there are `_log_scales`; None for other p."""
+        return numbers, 1.0
 
     def _encode_responses(self, y, free, vectors):
         """Return kernel parameters (A, 6), numbers (A, N) and extra numbers (A, N) or (A, 1) of several responses."""

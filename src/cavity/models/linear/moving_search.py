@@ -37,8 +37,6 @@ def move_with_passes(evidence, x, root, bounds):
         None where a pass fails, or the slope does not come to LEAST_NEWTON_STEP in MAX_PASSES passes.
     """
     inverse, last = root @ root.T, None
-    if evidence.pass_at(evidence.vector.unpack(x)) is None:
-        return None
     for _ in range(MAX_PASSES):
         settings = evidence.vector.unpack(x)
         point = evidence.pass_at(settings)

@@ -372,10 +372,6 @@ class _Compiled(Likelihood):
         """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""
         return y, SHARED_ZERO
 
-    def _locate(self, numbers, extra):
-        """Return c and n of observations as kernels read them, where there are `_log_scales`; None for other p."""
-        return numbers, 1.0
-
     def _encode_responses(self, y, free, vectors):
         """Return kernel parameters (A, 6), numbers (A, N) and extra numbers (A, N) or (A, 1) of several responses."""
         encoded = []

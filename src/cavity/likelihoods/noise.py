@@ -31,6 +31,10 @@ class _LinearMean:
 
     __slots__ = ()
 
+    def _locate(self, numbers, extra):
+        """Return c and n of observations as kernels read them, see `_log_scales`; None where p has no such form."""
+        return numbers, 1.0
+
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
         return f

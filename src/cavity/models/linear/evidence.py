@@ -158,10 +158,15 @@ class LinearEvidence:
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
-    def pass_at(self, settings):
+    def gives_information(self, n_rows):
+        """Whether points of `pass_at` may have information, with which a search moves from afar."""
+        return False
+
+    def pass_at(self, settings, informs=False):
         """Return the `EvidencePoint` of some settings after one pass from the first sites, which are its own then.
 
-        Its log evidence is nan; None where arithmetic fails or cavities are improper.
+        Its log evidence is nan; None where arithmetic fails or cavities are improper. Evidences of mixed models give
+        the information where `informs` says so.
         """
         problem, likelihood = self.problem_at(settings), settings.likelihood
         geometry = problem.geometry(self.threads, self.job)
@@ -209,9 +214,17 @@ class LinearEvidence:
         """Derivatives in the free numbers of the likelihood, at constant cavities."""
         if not free.size:
             return np.zeros(0)
+        total, slopes = self._make_total(point, free)
+        return differentiate(free, point.settings.likelihood, total, slopes)
+
+    def _make_total(self, point, free):
+        """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that, and
+        its derivatives in free numbers that the sites tell, by name.
+        """
         likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
         sites, m, v = self.sites(likelihood), geometry.vector(), geometry.vector()
-        scales = getattr(likelihood, "_log_scales", {}) if sites.compiled else {}
+        # sites whose fit has no status yet are those of other settings
+        scales = getattr(likelihood, "_log_scales", {}) if sites.compiled and fit.status else {}
 
         def leave(blocks):
             slope = 0.0
@@ -223,18 +236,19 @@ class LinearEvidence:
             return slope
 
         slope = sum(geometry.each_group(leave))
-        scales = {} if np.isnan(slope) else scales
-
-        def total(likelihood):
-            sites = self.sites(likelihood)
-            parts = ((slice(*span),) for span in geometry.groups)
-            return sum(self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts))
 
         def rest(likelihood):
             return self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
 
-        slopes = {name: rate * slope for name, rate in scales.items()}
-        return differentiate(free, likelihood, total, slopes) + differentiate(free, likelihood, rest)
+        def total(likelihood):
+            sites = self.sites(likelihood)
+            parts = ((slice(*span),) for span in geometry.groups)
+            return sum(self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)) + rest(likelihood)
+
+        if np.isnan(slope):
+            return total, {}
+        others = zip(free.labels(), differentiate(free, likelihood, rest), strict=True)
+        return total, {name: scales[name] * slope + other for name, other in others if name in scales}
 
 
 def find_share_left(trace, last):

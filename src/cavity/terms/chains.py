@@ -67,10 +67,10 @@ class ChainRows:
         rows.eliminate_zeros()
         return rows
 
-    def _refuse_time(self, row, t, way):
+    def _refuse_time(self, row, t, relation):
         """Return the ValueError for the time of a row that has no state."""
         extent = f"{self.times.min():g} to {self.times.max():g}"
-        message = f"must have times of the fit, which are within {extent}, got {t[row]:g} in row {row}; {way}"
+        message = f"must have times of the fit, which are within {extent}, got {t[row]:g} in row {row}; {relation}"
         return error_of(f"column {self.column!r}", message)
 
     def effect_names(self):

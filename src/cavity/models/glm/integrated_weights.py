@@ -143,9 +143,9 @@ class IntegratedWeights(IntegratedEffects):
         rows, _ = self._observe_rows(X, arguments | {"y": y, "sample_weight": self._row_weights})
         check_same_rows(self, rows)
         weights, keep = self._weights if self.integration is None else self._weights.points[0], ~np.isnan(self._tau)
-        offset, used = np.zeros(rows.n) if rows.offset is None else rows.offset, rows.part(keep)
-        matrix = np.concatenate([x for _, x in iterate_large_blocks(used.X)])
-        sites, natural = Sites(self.model.likelihood, used.y, used.weights), (self._tau[keep], self._rho[keep])
+        offset, part = np.zeros(rows.n) if rows.offset is None else rows.offset, rows.part(keep)
+        matrix = np.concatenate([x for _, x in iterate_large_blocks(part.X)])
+        sites, natural = Sites(self.model.likelihood, part.y, part.weights), (self._tau[keep], self._rho[keep])
         return rows, weights, SiteMoments(sites, matrix, *weights.predict(matrix, offset[keep]), *natural)
 
     def _find_fitted_rows(self, X=None, y=None, *, event=None, offset=None, exposure=None):

@@ -236,8 +236,8 @@ class MixedGLMPosterior(
         return getattr(self._reader, "coding", None)
 
     def _linear_rows(self, X, offset=None, exposure=None, groups=None, levels="known"):
-        matrix, known, extras, _ = self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)
-        return matrix, known, np.array([weight for weight, _ in self._weighted_settings]) @ extras
+        matrix, offsets, extras, _ = self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)
+        return matrix, offsets, np.array([weight for weight, _ in self._weighted_settings]) @ extras
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
@@ -357,8 +357,8 @@ class MixedGLMPosterior(
         """
         self._refuse_update()
         rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
-        used = [select_rows(value, rows.in_use) for value in values]
-        matrix = self._layout.rows(rows.used().X, used)
+        values_in_use = [select_rows(value, rows.in_use) for value in values]
+        matrix = self._layout.rows(rows.used().X, values_in_use)
         fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
         digest, layout = ObservationDigest.of(rows.y, self.model.likelihood), self._layout

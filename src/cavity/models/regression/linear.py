@@ -276,11 +276,11 @@ class LinearSweeps:
         """Return q(alpha) as if each column alone explained y, and q(tau) as if all of y were noise."""
         columns = np.einsum("ij,ij->j", self._factor, self._factor)
         power = float(self._target @ self._target) or float(self.n_samples)
-        used = np.where(columns > 0, columns, 1.0)
+        scales = np.where(columns > 0, columns, 1.0)
         with np.errstate(over="ignore", under="ignore"):
-            ratios = np.concatenate([used / power, power / used])
+            ratios = np.concatenate([scales / power, power / scales])
         check_within_range(ratios, "X, y: squares of the columns, of y or their ratios")
-        alpha = self.prior.around(used / power)
+        alpha = self.prior.around(scales / power)
         noise = Gamma(1.0, power / self.n_samples) if self.model.noise_variance is None else None
         return alpha, noise
 

@@ -53,6 +53,7 @@ class Predictions(ResidualChecks, Public):
     """
 
     __slots__ = ()
+    _earliest = -np.inf  # the first input, of one column, at which f has moments
 
     @property
     def _likelihood(self):
@@ -361,6 +362,9 @@ class Predictions(ResidualChecks, Public):
             arguments = "offsets or exposures" if likelihood.takes_exposure else "offsets"
             raise ValueError(f"offset: the fit had {arguments}: give those of the new rows; give offset=0 for none")
         return combine_known_parts(likelihood, offset, exposure, n, broadcast=True)
+
+    def _shared_loo_moments(self):
+        """Return the moments of f without a row where rows share sites; None where marginals and sites have them."""
 
     def _check_noise_is_known(self, description):
         """Raise ValueError where the noise of new observations is not known."""

@@ -140,8 +140,7 @@ class EffectDisplay(display.Display):
         X, y, labels = bands.open_labelled_rows(posterior, X, y, names, target, classes)
         d = bands.choose_column(column, X, labels, posterior)
         others = np.median(X, axis=0)
-        grid = display.make_grid(X[:, d], bands.CURVE_POINTS)
-        grid = np.maximum(grid, getattr(posterior, "time", -np.inf))  # the end of a chain has no moments before it
+        grid = np.maximum(display.make_grid(X[:, d], bands.CURVE_POINTS), posterior._earliest)
         points = bands.make_points(others, d, grid)
         expected, low, high = bands.predict_band(posterior, points, level)
         sparse = slice(

@@ -90,6 +90,10 @@ class GaussianProcessEndPosterior(ProcessPosterior):
     def __post_init__(self) -> None:
         freeze_arrays(self)
 
+    @property
+    def _earliest(self):
+        return self.time
+
     def __repr__(self) -> str:
         return format_table(
             f"GaussianProcessEndPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows",

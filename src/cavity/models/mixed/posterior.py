@@ -34,7 +34,7 @@ from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.point_moments import PointMoments, average_log_density
-from cavity.models.posterior_mixture import PosteriorMixture, draw_points
+from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
 
@@ -258,14 +258,14 @@ class MixedGLMPosterior(
         means, variances = self._effects.predict_at_points(rows, offset)
         return PointMoments(self.integration.weights, self._point_likelihoods, means, variances + extras)
 
+    def _shared_loo_moments(self):
+        return None if self._loo_mean is None else (self._loo_mean, self._loo_variance)
+
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         rows, base, extras, _ = self._read(X, offset=offset, exposure=exposure)
-        parts = [(slice(None), self.model.likelihood, n, self._mode_effects, extras[0])]
-        if self._integrated_names:
-            drawn = draw_points(self.integration.weights, n, rng)
-            laws, points = self._point_likelihoods, self._effects.points
-            parts = ((draws, laws[k], int(np.sum(draws)), points[k], extras[k]) for draws, k in drawn)
-        for draws, likelihood, count, effects, extra in parts:
+        whole = self._mode_effects, extras[0]
+        parts = self._choose_points(n, rng, whole, lambda k: (self._effects.points[k], extras[k]))
+        for draws, likelihood, count, (effects, extra) in parts:
             f = (rows @ effects.sample(count, rng).T).T
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
             yield draws, likelihood, check_within_range(f if base is None else f + base, "sample_y: the draws of f")

@@ -49,6 +49,7 @@ MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows tell enough
 MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
 NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
 SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
+PASSES_STAGE = "passes"  # the stage of a search that moves with passes of EP
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
@@ -158,11 +159,15 @@ def maximise_evidence(evidence, starts, job, sample=None):
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start, root = (None, None) if sample is None else _search_sample(sample, objective, starts, bounds)
+    start, root, moved = None, None, None
+    if sample is not None:
+        start, root = _search_sample(sample, objective, starts, bounds)
+        moved = None if start is None else _move_from_sample(sample, evidence, start, root, bounds)
+    elif evidence.gives_information(problem.used.n):
+        moved = _move_from_afar(evidence, objective, starts, bounds, job)
+    if moved is not None:
+        start, objective.slope, root = moved.x, moved.slope, moved.root
     if start is not None:
-        moved = _move_from_sample(sample, evidence, start, root, bounds)
-        if moved is not None:
-            start, objective.slope, root = moved
         evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=moved is None)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
@@ -230,6 +235,19 @@ def _move_from_sample(sample, evidence, x, root, bounds):
     moved = None if evidence.start is None else move_with_passes(evidence, x, root, bounds)
     if moved is None:
         evidence.start = None
+    return moved
+
+
+def _move_from_afar(evidence, objective, starts, bounds, job):
+    """Return what `move_with_passes` does from the best of some starts, by the information of the evidence."""
+    stage, x = job.stage(PASSES_STAGE), np.clip(evidence.vector.start(0.0, starts[0]), *bounds.T)
+    if len(starts) > 1:
+        x = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
+    moved = move_with_passes(evidence, x, None, bounds, stage)
+    if moved is None:
+        evidence.start = None
+    else:
+        objective.steepness, objective.finer = moved.steepness, NEWTON_FINER
     return moved
 
 

@@ -11,6 +11,8 @@ References
    integrated nested Laplace approximations", JRSS B 71, 2009.
 .. [Wo] S. N. Wood, Z. Li, G. Shaddick and N. H. Augustin, "Generalized additive models for gigadata: modeling the UK
    black smoke network daily data", Journal of the American Statistical Association 112, 2017.
+.. [GTC] A. R. Gilmour, R. Thompson and B. R. Cullis, "Average information REML: an efficient algorithm for variance
+   parameter estimation in linear mixed models", Biometrics 51, 1995.
 .. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
    and other regression models", Annals of Applied Statistics 2, 2008.
 """
@@ -260,7 +262,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
         the number of levels of the smaller one.
 
         Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over
-        Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before. Priors
+        Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before. From
+        4,096 rows on they first move with single passes, by Newton steps with the average information [GTC]_. Priors
         count by the density of the log of a standard deviation, of log((1 + r)/(1 - r)) of a correlation r and of the
         logit of a share, so that a proper one of a standard deviation has its maximum away from 0; `hyperparameters` of
         the posterior have the log density at the maximum.

@@ -281,7 +281,7 @@ class LinearSweeps:
             used = np.where(columns > 0, columns, 1.0)
             ratios = np.concatenate([used / power, power / used])
         check_within_range(ratios, "X, y: squares of the columns, of y or their ratios")
-        alpha = self.prior.around(scales / power)
+        alpha = self.prior.around(used / power)
         noise = Gamma(1.0, power / self.n_samples) if self.model.noise_variance is None else None
         return alpha, noise
 

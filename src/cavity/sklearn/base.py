@@ -75,7 +75,7 @@ def _is_plain_target(y):
     return type(y) is np.ndarray and y.dtype.kind in "iuf" and y.ndim == 1 and y.flags.c_contiguous
 
 
-def check_per_row(value, name, n, what):
+def check_per_row(value, name, n, expected):
     """Return a number for each of n rows, (n,), of a vector or a number for all."""
     array = arrays.check_finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and len(array) != n:

@@ -253,4 +253,4 @@ def step_towards(geometry, start, h, g, length, accept=lambda belief: True):
         if belief is not None and accept(belief):
             return belief, length
         length *= 0.5
-    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
+    raise OverflowError("the sites leave the range of float64; rescale y, the columns of X or the prior")

@@ -483,7 +483,7 @@ REFUSED = {
     "other trials": (
         lambda _: cavity.GLM("binomial").fit_many(X, COUNTS, trials=COUNTS[:, 1:]),
         ValueError,
-        r"trials must have an entry for each row of Y, or the shape of Y, \(40, 21\), got \(40, 20\)",
+        r"trials must be a vector or have the shape of Y, \(40, 21\), got \(40, 20\)",
     ),
     "thresholds": (
         lambda _: cavity.GLM("ordered-probit").fit_many(X, np.minimum(COUNTS, 2)),

@@ -88,7 +88,8 @@ def read_labels(values, argument):
         raise mark_missing(error, column.values[row])
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:
-        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")
+        how = "give numbers for them (of dates the days since the first), or str of them as categories"
+        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; {how}")
     return column
 
 

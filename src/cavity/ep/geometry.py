@@ -147,6 +147,26 @@ class Geometry:
         """Run task(part, x, h, g) -> h, g, number over all blocks; return the sums, the same for any threads."""
         raise NotImplementedError
 
+    def choose_first_rows(self, sites, most: int):
+        """Return the rows, as `part` of `sweep`, that the parallel schedule visits one by one before its first sweep.
+
+        They are among the first `most`.
+        """
+        return slice(0, min(most, self.n_rows))
+
+    def run_passes(self, sites, belief: Belief, tau, rho, best: float, most: int, tol: float):
+        """Do up to `most` undamped passes of the parallel schedule in one call, if the geometry can.
+
+        They end at a change of at most `tol`, and before one that is no progress from the `best` so far.
+
+        Returns
+        -------
+        changes, belief, site_parameters, site_parameters_before
+            The changes of the passes, none of which left a site alone; the belief and (tau, rho) after the last, and
+            the latter before it. None if there are no such passes.
+        """
+        return None
+
     def sweep(self, sites, belief: Belief, part: slice, tau: np.ndarray, rho: np.ndarray, up: float, down: float):
         """Renew the sites of a slice of rows one after the other; tau, rho, of all rows, change in place.
 
@@ -233,4 +253,4 @@ def step_towards(geometry, start, h, g, length, accept=lambda belief: True):
         if belief is not None and accept(belief):
             return belief, length
         length *= 0.5
-    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
+    raise OverflowError("the sites leave the range of float64; rescale y, the columns of X or the prior")

@@ -28,6 +28,11 @@ from cavity.sources import chunkwise
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import check_sparse
 
+# of `validate_data`, which change nothing about arrays of finite numbers
+PLAIN_OPTIONS = {
+    *("accept_sparse", "dtype", "ensure_all_finite", "ensure_min_samples", "multi_output", "reset", "y_numeric")
+}
+MAX_FEW_CLASSES = 20  # scikit-learn warns of more where rows are not twice as many
 HINT_FOR_COLLECTIONS = (
     "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
     "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
@@ -39,10 +44,35 @@ class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
 
 
 def validate_data(estimator, X, *targets, **options):
-    """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
+    """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole.
+
+    What passes all of its checks as it is, arrays of finite numbers, is not handed to it: they take longer than a fit
+    of a hundred rows.
+    """
+    if options.keys() <= PLAIN_OPTIONS and _are_plain(X, targets, options.get("ensure_min_samples", 1)):
+        reset, has_names = options.get("reset", True), hasattr(estimator, "feature_names_in_")
+        if reset or (not has_names and getattr(estimator, "n_features_in_", None) == X.shape[1]):
+            estimator.n_features_in_ = X.shape[1]
+            vars(estimator).pop("feature_names_in_", None)
+            return (X, *targets) if targets else X
     chunkwise.refuse_collections(X, *targets, message=HINT_FOR_COLLECTIONS)
     # scikit-learn converts sparse matrices without a look at the indices
     return validation.validate_data(estimator, check_sparse(X, "X"), *targets, **options)
+
+
+def _are_plain(X, targets, min_rows):
+    """Whether rows are a matrix, and targets vectors of as many entries, all of finite numbers that need no copy."""
+    return (
+        (type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] > 0)
+        and len(X) >= max(min_rows, 1)
+        and all(_is_plain_target(y) and len(y) == len(X) for y in targets)
+        and all(arrays.find_nonfinite(array) is None for array in (X, *targets))
+    )
+
+
+def _is_plain_target(y):
+    """Whether a target is a vector of numbers in C order."""
+    return type(y) is np.ndarray and y.dtype.kind in "iuf" and y.ndim == 1 and y.flags.c_contiguous
 
 
 def check_per_row(value, name, n, what):
@@ -69,9 +99,14 @@ def drop_zero_weights(sample_weight, *rows):
 def check_rows(estimator, X, y, sample_weight=None, **options):
     """Return checked rows, targets and weights (or None) without rows of weight zero; options of `validate_data`."""
     X, y, weight = drop_zero_weights(sample_weight, *validate_data(estimator, X, y, **options))
-    if is_classifier(estimator):
+    if is_classifier(estimator) and not _are_few_integers(y):
         check_classification_targets(y)
     return X, y, weight
+
+
+def _are_few_integers(y):
+    """Whether targets are whole numbers of few classes: what else scikit-learn looks for takes longer than many fits"""
+    return y.dtype.kind in "iu" and y.ndim == 1 and len(y) > 0 and int(y.max()) - int(y.min()) < MAX_FEW_CLASSES
 
 
 def open_remotely(estimator, X, y, sample_weight):

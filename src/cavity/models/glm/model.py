@@ -230,7 +230,7 @@ class GLM(ManyResponses, LinearSettings):
             "adf" sees each row once, in order, on which the result depends, much so where coefficients drift, see
             `GLMPosterior.update`; schedule, damping, power, learn, max_iter, tol and callback are EP's.
         schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
-            Renew all sites at once (after a first sweep over up to 4096 rows one by one; fastest, uses `n_threads`), or
+            Renew all sites at once (after a first sweep over some rows one by one; fastest, uses `n_threads`), or
             one after the other, or keep one averaged site for all rows (memory independent of N, no leave-one-out).
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.

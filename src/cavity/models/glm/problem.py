@@ -60,7 +60,9 @@ def _find_silent_rows(X, scale):
         silent[part] = reach < SMALLEST_REACH
         if not np.all(reach < LARGEST_REACH):
             row = part.start + int(np.argmax(~(reach < LARGEST_REACH)))
-            raise OverflowError(f"the latent value of row {row} leaves the range of float64; rescale the columns of X")
+            raise OverflowError(
+                f"the latent value of row {row} leaves the range of float64; rescale y or the columns of X"
+            )
     return silent
 
 

@@ -116,10 +116,10 @@ def raise_status(status, row, action):
         raise ZeroDivisionError(f"{action}: element {row} of the divisor is a point mass (rho = inf)")
 
 
-def check_within_range(values, what):
+def check_within_range(values, description):
     """Return `values`, or raise OverflowError if one of them is not finite; `what` begins the message."""
     if not np.isfinite(values).all():
-        raise OverflowError(f"{what} leave the range of float64; rescale the variable")
+        raise OverflowError(f"{description} leave the range of float64; rescale the variable")
     return values
 
 

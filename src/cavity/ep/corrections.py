@@ -97,8 +97,8 @@ def sketch_evidence_correction(cumulants, draws):
     sums = np.array([np.sum(third * draws[a] * draws[b] * draws[c]) for a, b, c in triples])
     estimates = (sums**2 - np.sum(third**2)) / 12.0
     groups = triples % N_GROUPS
-    left_out = np.array([np.mean(estimates[np.all(groups != group, axis=1)]) for group in range(N_GROUPS)])
-    error = np.sqrt((N_GROUPS - 1) / N_GROUPS * np.sum((left_out - left_out.mean()) ** 2))
+    jackknife = np.array([np.mean(estimates[np.all(groups != group, axis=1)]) for group in range(N_GROUPS)])
+    error = np.sqrt((N_GROUPS - 1) / N_GROUPS * np.sum((jackknife - jackknife.mean()) ** 2))
     return EvidenceCorrection(float(np.mean(estimates)), float(error))
 
 

@@ -194,9 +194,9 @@ class FreeParameters:
 
     def step(self, likelihood, i, step):
         """The likelihood with entry i of its vector moved by a step."""
-        where = np.repeat(np.arange(len(self.names)), self.sizes)[i]
-        if PARAMETER_DOMAINS[self.domains[where]] is _POSITIVE_DOMAIN:  # to the last digit whatever the value
-            name = self.names[where]
+        owners = np.repeat(np.arange(len(self.names)), self.sizes)[i]
+        if PARAMETER_DOMAINS[self.domains[owners]] is _POSITIVE_DOMAIN:  # to the last digit whatever the value
+            name = self.names[owners]
             return replace(likelihood, **{name: getattr(likelihood, name) * np.exp(step)})
         vector = self.pack(likelihood)
         vector[i] += step
@@ -228,8 +228,8 @@ class FreeParameters:
     def labels(self):
         """Names of the entries: those of parameters with several values are numbered."""
         pairs = zip(self.names, self.sizes, self.domains, strict=True)
-        named = ([name] if domain != "increasing" else [f"{name}[{i}]" for i in range(n)] for name, n, domain in pairs)
-        return [label for labels in named for label in labels]
+        parts = ([name] if domain != "increasing" else [f"{name}[{i}]" for i in range(n)] for name, n, domain in pairs)
+        return [label for labels in parts for label in labels]
 
     def values(self, likelihood):
         """The values of all entries, as a list."""

@@ -334,9 +334,9 @@ class LogLogistic(_Times):
         """Moments, up to some order, which have to be there."""
         check_closed(self)
         if self.shape <= order:
-            what = "mean" if order == 1 else "finite variance"
+            noun = "mean" if order == 1 else "finite variance"
             raise ValueError(
-                f"times of LogLogistic with shape = {self.shape:g} have no {what}, only with > {order}; quantiles exist"
+                f"times of LogLogistic with shape = {self.shape:g} have no {noun}, only with > {order}; quantiles exist"
             )
         x = np.pi / self.shape
         log_mean = float(np.log(x / np.sin(x)))

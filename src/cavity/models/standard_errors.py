@@ -95,14 +95,14 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
     evaluations.sites_at_maximum = evidence.start  # of which the checkpoint knows
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
-            ahead, behind = gradient(i, step), None if slopes is None else -slopes[free]
-            if behind is None:
+            slope_ahead, slope_behind = gradient(i, step), None if slopes is None else -slopes[free]
+            if slope_behind is None:
                 evidence.start = _mirror_sites(evaluations.sites_at_maximum, evidence.start)
-                behind = gradient(i, -step)
+                slope_behind = gradient(i, -step)
             evidence.start = evaluations.sites_at_maximum
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
-        row[:] = (behind - ahead) / (step if slopes is not None else 2.0 * step)
+        row[:] = (slope_behind - slope_ahead) / (step if slopes is not None else 2.0 * step)
         if job.report(number, left=len(free) - number):
             return None
     return 0.5 * (rows + rows.T)

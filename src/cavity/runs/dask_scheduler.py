@@ -137,8 +137,8 @@ class Scheduler:
         if self.client is None:
             values = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
             return values[: len(keys)], values[len(keys) :]
-        whole = self.held(graph, [*keys, *tellers])
-        return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
+        results = self.held(graph, [*keys, *tellers])
+        return results[: len(keys)], list(self.values(graph, tellers, spans, parts, results[len(keys) :]))
 
     def values(self, graph, keys, spans, parts, futures=None):
         """Yield what is at the keys, in order; errors name the chunk, or the rows that could not be done."""

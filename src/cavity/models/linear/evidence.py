@@ -156,10 +156,15 @@ class LinearEvidence:
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
-    def pass_at(self, settings):
+    def gives_information(self, n_rows):
+        """Whether points of `pass_at` may have information, with which a search moves from afar."""
+        return False
+
+    def pass_at(self, settings, informs=False):
         """Return the `EvidencePoint` of some settings after one pass from the first sites, which are its own then.
 
-        Its log evidence is nan; None where arithmetic fails or cavities are improper.
+        Its log evidence is nan; None where arithmetic fails or cavities are improper. Evidences of mixed models give
+        the information where `informs` says so.
         """
         problem, likelihood = self.problem_at(settings), settings.likelihood
         geometry = problem.geometry(self.threads, self.job)
@@ -205,10 +210,12 @@ class LinearEvidence:
 
     def likelihood_gradient(self, point, free):
         """Derivatives in the free numbers of the likelihood, at constant cavities."""
-        if not free.size:
-            return np.zeros(0)
-        likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
-        sites, m, v = self.sites(likelihood), geometry.vector(), geometry.vector()
+        return differentiate(free, point.settings.likelihood, self._make_total(point)) if free.size else np.zeros(0)
+
+    def _make_total(self, point):
+        """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that."""
+        geometry, fit = point.geometry, point.fit
+        sites, m, v = self.sites(point.settings.likelihood), geometry.vector(), geometry.vector()
 
         def leave(blocks):
             for part, x in blocks:
@@ -226,7 +233,7 @@ class LinearEvidence:
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
             return sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
 
-        return differentiate(free, likelihood, total)
+        return total
 
 
 def find_share_left(trace, last):

@@ -35,5 +35,5 @@ class Prior:
         return self.mean, self.root
 
     def find_scales(self, other):
-        """Return standard deviations (D,); of a root (D, D) how many times the columns of another prior's root it has."""
+        """Return standard deviations (D,); of a root (D, D) its columns in units of those of another prior."""
         return self.root if self.root.ndim < 2 else np.diag(self.root) / np.diag(other.root)

@@ -227,7 +227,7 @@ class MixedEvidence(LinearEvidence):
             return None
         self._last = belief, h, g
         if informs:
-            free, total = self.vector.free, self._make_total(point)
+            free, (total, _) = self.vector.free, self._make_total(point, self.vector.free)
             of_likelihood = np.diag(find_likelihood_information(free, settings.likelihood, total))
             point.information = linalg.block_diag(directions.information(belief), of_likelihood)
         return point

@@ -111,7 +111,6 @@ def sketch_evidence_correction(cumulants, draws):
     the jackknife over eight groups of draws.
     """
     third, n = cumulants.third, len(draws)
-<<<<<<< HEAD
     sums = np.zeros((len(PAIR_SHIFTS), n, n))
     for first in range(0, len(third), ROWS_PER_PRODUCT):
         block = draws[:, first : first + ROWS_PER_PRODUCT]
@@ -123,16 +122,8 @@ def sketch_evidence_correction(cumulants, draws):
     is_triple = (triples[0] != triples[1]) & (triples[0] != triples[2])
     estimates = (sums[is_triple] ** 2 - np.sum(third**2)) / 12.0
     groups = triples[:, is_triple] % N_GROUPS
-    left_out = np.array([np.mean(estimates[np.all(groups != group, axis=0)]) for group in range(N_GROUPS)])
-    error = np.sqrt((N_GROUPS - 1) / N_GROUPS * np.sum((left_out - left_out.mean()) ** 2))
-=======
-    triples = np.random.default_rng(SKETCH_SEED).permuted(np.tile(np.arange(n), (N_TRIPLES, 1)), axis=1)[:, :3]
-    sums = np.array([np.sum(third * draws[a] * draws[b] * draws[c]) for a, b, c in triples])
-    estimates = (sums**2 - np.sum(third**2)) / 12.0
-    groups = triples % N_GROUPS
-    jackknife = np.array([np.mean(estimates[np.all(groups != group, axis=1)]) for group in range(N_GROUPS)])
+    jackknife = np.array([np.mean(estimates[np.all(groups != group, axis=0)]) for group in range(N_GROUPS)])
     error = np.sqrt((N_GROUPS - 1) / N_GROUPS * np.sum((jackknife - jackknife.mean()) ** 2))
->>>>>>> main
     return EvidenceCorrection(float(np.mean(estimates)), float(error))
 
 

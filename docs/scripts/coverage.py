@@ -6,8 +6,9 @@
 
 Two crossed groups of GROUPS levels, logit, an intercept and a slope N(0, 1), standard deviations from PC(1): truths are
 drawn from these priors, by a seed for each data set; those with all y equal are drawn again. There are three rows a
-cell of 6 x 6, one of 12 x 12, and 400 of the cells of 40 x 40. Fits are plug-in and with integrate="grid"; lme4's
-are those of Wald for fixed effects, and by profiles for the standard deviations of the first data sets. Results are stored in build/coverage.
+cell of 6 x 6, one of 12 x 12, and 400 of the cells of 40 x 40. Fits are plug-in and with integrate="grid"; intervals of
+lme4 are those of Wald for fixed effects, and by profiles for the standard deviations of the first data sets. Results
+are stored in build/coverage.
 """
 
 import csv

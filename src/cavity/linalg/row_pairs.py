@@ -70,8 +70,8 @@ class RowPairs:
     def _find_products(self):
         """Return the pattern of X'X from that of the runs of its rows, which are far fewer than entries."""
         N, n = self.shape
-        run_indptr, nothing = np.empty(N + 1, np.int64), np.empty(0, np.int32)
-        count = _kernel.runs(self._indptr, self._indices, run_indptr, nothing, nothing)[0]
+        run_indptr, empty = np.empty(N + 1, np.int64), np.empty(0, np.int32)
+        count = _kernel.runs(self._indptr, self._indices, run_indptr, empty, empty)[0]
         firsts, lengths = np.empty((2, count), np.int32)
         if count:
             _kernel.runs(self._indptr, self._indices, run_indptr, firsts, lengths)
@@ -83,10 +83,10 @@ class RowPairs:
         ends = np.cumsum(sizes)
         columns = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
         members = sparse.csr_array((np.ones(len(columns), np.float32), columns, np.append(0, ends)), (len(ends), n))
-        both = sparse.csc_array(sparse.tril(members.T @ ((runs.T @ runs) @ members)))
-        both.data[:] = 1.0
-        both.sort_indices()
-        return both
+        pattern = sparse.csc_array(sparse.tril(members.T @ ((runs.T @ runs) @ members)))
+        pattern.data[:] = 1.0
+        pattern.sort_indices()
+        return pattern
 
     def place_in(self, indptr, rows):
         """Find where the products of each row are in a lower triangle by columns, rows in ascending order.
@@ -96,9 +96,9 @@ class RowPairs:
         """
         N, indptr, rows = self.shape[0], np.ascontiguousarray(indptr, np.int32), np.ascontiguousarray(rows, np.int32)
         firsts = range(0, N, ROWS_PER_CALL)
-        nothing, run_indptr = np.empty(0, np.int32), np.empty(ROWS_PER_CALL + 1, np.int64)
+        empty, run_indptr = np.empty(0, np.int32), np.empty(ROWS_PER_CALL + 1, np.int64)
         counts = [
-            _kernel.runs(self._indptr[at : at + ROWS_PER_CALL + 1], self._indices, run_indptr, nothing, nothing)[1]
+            _kernel.runs(self._indptr[at : at + ROWS_PER_CALL + 1], self._indices, run_indptr, empty, empty)[1]
             for at in firsts
         ]
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

@@ -47,8 +47,8 @@ def fill_reducing_order(indptr, indices):
     last = last[np.argsort(degrees[last], kind="stable")]
     if len(first) == 0:
         return last
-    way = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-    order = spilu(matrix[first][:, first].tocsc(), drop_tol=1.0, fill_factor=1, **way).perm_c
+    options = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    order = spilu(matrix[first][:, first].tocsc(), drop_tol=1.0, fill_factor=1, **options).perm_c
     return np.concatenate([first[np.argsort(order)], last])
 
 

@@ -58,7 +58,7 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         None where a pass fails, the callback stops, or steps do not come to LEAST_NEWTON_STEP in the most passes.
     """
     inverse, last, steepness = None if root is None else root @ root.T, None, np.zeros(len(x))
-    if evidence.pass_at(evidence.vector.unpack(x)) is None:
+    if root is None and evidence.pass_at(evidence.vector.unpack(x)) is None:
         return None
     for number in range(1, 1 + (MAX_PASSES_FROM_AFAR if root is None else MAX_PASSES)):
         informs = root is None and (last is None or bool(np.max(np.abs(x - last[0])) > INFORMED_STEP))

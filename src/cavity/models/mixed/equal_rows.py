@@ -126,17 +126,17 @@ def merge_equal_rows(likelihood, rows, matrix):
         return own
     merged = MergedRows(rows.y, np.where(is_whole, weights, 1.0), index, firsts)
     if kind == "trials":
-        together = TrialSites(likelihood, merged, signs)
+        sites = TrialSites(likelihood, merged, signs)
     elif kind == "factors":
-        together = FactorSites(merged)
+        sites = FactorSites(merged)
     else:
-        together = MeanSites(merged, *((special.logit, special.expit) if kind == "logit mean" else (_keep, _keep)))
+        sites = MeanSites(merged, *((special.logit, special.expit) if kind == "logit mean" else (_keep, _keep)))
     offset = signs[firsts] * offset[firsts]
     own_weights = None if is_whole.all() else np.where(is_whole, 1.0, weights)[firsts]
-    merged_rows = Rows(signs[firsts, None] * rows.X[firsts], together.y, offset if offset.any() else None, own_weights)
+    merged_rows = Rows(signs[firsts, None] * rows.X[firsts], sites.y, offset if offset.any() else None, own_weights)
     design = matrix[firsts]
     design.data = design.data * np.repeat(signs[firsts], np.diff(design.indptr))
-    return SiteRows(together, merged_rows, design, firsts, signs)
+    return SiteRows(sites, merged_rows, design, firsts, signs)
 
 
 def _keep(y):

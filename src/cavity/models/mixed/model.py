@@ -142,8 +142,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
         fixed = self._fixed_effects()
         set_fields(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
-            words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
-            raise arrays.error_of("intercept", words)
+            text = f"must be None where there is a formula, which says it; got {self.intercept!r}"
+            raise arrays.error_of("intercept", text)
         set_fields(self, priors=check_priors(self.priors))
         if self.bins is not None:
             set_fields(self, bins=arrays.check_integer(self.bins, "bins", low=MIN_BINS))
@@ -277,14 +277,14 @@ class MixedGLM(ManyMixedResponses, Frozen):
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         run = Options.checked(schedules=("parallel",), **iteration, n_threads=n_threads, job=job)
-        given = _match_settings(inputs.terms, self.effect_covariances or {})
+        covariances = _match_settings(inputs.terms, self.effect_covariances or {})
         match_priors(self.priors, observations.likelihood, list_targets(inputs.terms))
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         with run.open(model, inputs.named(resolved.rows)) as threads:
-            problem = MixedProblem.of(model, resolved.rows, inputs.terms, given)
+            problem = MixedProblem.of(model, resolved.rows, inputs.terms, covariances)
             solution = solve(problem, list_open_parameters(observations.likelihood), run, threads)
         solution.fit.warn(run)
         warn_of_terms(solution.problem)
@@ -327,8 +327,8 @@ def _match_settings(terms, covariances):
     names = [term.name for term in terms]
     unknown = [name for name in covariances if name not in names]
     if unknown:
-        there = ", ".join(map(repr, names))
-        raise arrays.error_of("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
+        terms_there = ", ".join(map(repr, names))
+        raise arrays.error_of("effect_covariances", f"must be of the terms {terms_there}, got {unknown[0]!r}")
     return [term.check_setting(covariances.get(term.name), f"effect_covariances[{term.name!r}]") for term in terms]
 
 

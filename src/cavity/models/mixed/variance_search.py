@@ -47,7 +47,7 @@ class FreeTerms(FreeSettings):
         spread = find_location_and_spread(likelihood, rows)[1]
         self.fixed, priors = settings, problem.model.priors
         self.avoids_zero = priors == AVOID_ZERO_PRIOR
-        self.maps = [term.free_parameters(given, spread) for term, given in zip(terms, settings, strict=True)]
+        self.maps = [term.free_parameters(setting, spread) for term, setting in zip(terms, settings, strict=True)]
         self.open = [m for m in self.maps if m is not None]
         size = sum(m.size for m in self.open)
         super().__init__(size, likelihood, names, find_unit(rows.y), priors, list_targets(terms))
@@ -65,8 +65,8 @@ class FreeTerms(FreeSettings):
     def unpack(self, x):
         """The settings of a vector."""
         parts = iter(self.parts(x))
-        both = zip(self.maps, self.fixed, strict=True)
-        settings = tuple(fixed if m is None else m.unpack(next(parts)) for m, fixed in both)
+        pairs = zip(self.maps, self.fixed, strict=True)
+        settings = tuple(fixed if m is None else m.unpack(next(parts)) for m, fixed in pairs)
         return FactorSettings(settings, self.likelihood_at(x))
 
     def prior_bounds(self):
@@ -95,21 +95,21 @@ class FreeTerms(FreeSettings):
         parts = [m.pack(setting) for m, setting in pairs if m is not None]
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
-    def flat(self, x, i, way):
+    def flat(self, x, i, sign):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
         `way` is positive where that is towards larger ones.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])
-        which = int(np.searchsorted(firsts, i, side="right")) - 1
-        first, one = firsts[which], self.open[which]
+        number = int(np.searchsorted(firsts, i, side="right")) - 1
+        first, one = firsts[number], self.open[number]
         if one.vanishes(x[first : first + one.size], i - first):
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         if not names[i].startswith("sd"):  # a share, a correlation or a length
             return names[i], f"{values[i]:.6g}", ""
-        meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
+        meaning = "nothing limits these effects" if sign > 0 else "there is no such effect"
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 
     def add_default_priors(self, terms):
@@ -233,8 +233,13 @@ class MixedEvidence(LinearEvidence):
         point = EvidencePoint(settings, np.nan, belief, geometry, fit, problem)
         self._last = self.start, belief, settings.likelihood
         if informs:
+<<<<<<< HEAD
             total = self._make_total(point, every=-(-geometry.n_rows // MAX_INFORMING_SITES))
             of_likelihood = np.diag(find_likelihood_information(self.vector.free, settings.likelihood, total))
+=======
+            free, (total, _) = self.vector.free, self._make_total(point, self.vector.free)
+            of_likelihood = np.diag(find_likelihood_information(free, settings.likelihood, total))
+>>>>>>> main
             point.information = linalg.block_diag(directions.information(belief), of_likelihood)
         return point
 

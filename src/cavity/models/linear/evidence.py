@@ -225,24 +225,16 @@ class LinearEvidence:
         total, slopes = self._make_total(point, free)
         return differentiate(free, point.settings.likelihood, total, slopes)
 
-<<<<<<< HEAD
-    def _make_total(self, point, every=1):
-        """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that.
-
-        With `every` about that, from the first ones of each group of sites, one of so many.
-        """
-        geometry, fit = point.geometry, point.fit
-        sites, m, v = self.sites(point.settings.likelihood), geometry.vector(), geometry.vector()
-=======
-    def _make_total(self, point, free):
+    def _make_total(self, point, free, every=1):
         """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that, and
         its derivatives in free numbers that the sites tell, by name.
+
+        With `every` about that, from the first ones of each group of sites, one of so many.
         """
         likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
         sites, m, v = self.sites(likelihood), geometry.vector(), geometry.vector()
         # sites whose fit has no status yet are those of other settings
         scales = getattr(likelihood, "_log_scales", {}) if sites.compiled and fit.status else {}
->>>>>>> main
 
         def leave(blocks):
             slope = 0.0
@@ -260,14 +252,9 @@ class LinearEvidence:
 
         def total(likelihood):
             sites = self.sites(likelihood)
-<<<<<<< HEAD
             parts = ((slice(start, start - (start - stop) // every),) for start, stop in geometry.groups)
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
-            return every * sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
-=======
-            parts = ((slice(*span),) for span in geometry.groups)
-            return sum(self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)) + rest(likelihood)
->>>>>>> main
+            return every * sum(totals) + rest(likelihood)
 
         if np.isnan(slope):
             return total, {}

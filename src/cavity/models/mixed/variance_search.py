@@ -233,13 +233,9 @@ class MixedEvidence(LinearEvidence):
         point = EvidencePoint(settings, np.nan, belief, geometry, fit, problem)
         self._last = self.start, belief, settings.likelihood
         if informs:
-<<<<<<< HEAD
-            total = self._make_total(point, every=-(-geometry.n_rows // MAX_INFORMING_SITES))
-            of_likelihood = np.diag(find_likelihood_information(self.vector.free, settings.likelihood, total))
-=======
-            free, (total, _) = self.vector.free, self._make_total(point, self.vector.free)
+            free, every = self.vector.free, -(-geometry.n_rows // MAX_INFORMING_SITES)
+            total = self._make_total(point, free, every)[0]
             of_likelihood = np.diag(find_likelihood_information(free, settings.likelihood, total))
->>>>>>> main
             point.information = linalg.block_diag(directions.information(belief), of_likelihood)
         return point
 

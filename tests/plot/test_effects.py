@@ -20,15 +20,15 @@ def line(likelihood, y, n=40, learn=False):
 
 def bands(axes):
     """Of every band: x, lower and upper end."""
-    found = {}
+    results = {}
     for band in axes.collections:
         if band.get_label().startswith("_"):
             continue
         x, y = band.get_paths()[0].vertices.T
         places = np.unique(x)
         low, high = (np.array([pick(y[x == place]) for place in places]) for pick in (np.min, np.max))
-        found[band.get_label()] = places, low, high
-    return found
+        results[band.get_label()] = places, low, high
+    return results
 
 
 def texts_apart(figure):
@@ -267,8 +267,8 @@ def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     assert len(maps) == (1 if classes else 2)
     for axes in maps:
         np.testing.assert_array_equal(np.column_stack(axes.lines[-1].get_data()), state.inducing)
-    told = [text.get_text() for text in maps[0].get_legend().get_texts()]
-    assert told.count(f"{state.n_inducing} inducing points") == 1
+    report = [text.get_text() for text in maps[0].get_legend().get_texts()]
+    assert report.count(f"{state.n_inducing} inducing points") == 1
     texts_apart(figure)
 
 

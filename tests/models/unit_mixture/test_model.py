@@ -310,8 +310,8 @@ def test_starts_are_compared_by_their_elbo():
     one = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11])
     several = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11], n_init=8, rng=0)
     assert several.elbo > one.elbo + 1
-    again = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11], n_init=8, rng=0)
-    assert again.elbo == several.elbo
+    second = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11], n_init=8, rng=0)
+    assert second.elbo == several.elbo
 
 
 def test_update_is_exact_for_one_component_and_close_for_clear_ones():
@@ -354,8 +354,8 @@ def test_stochastic_fit_finds_the_optimum_in_a_pass(tmp_path):
     assert streamed.elbo is None  # the data are gone: said, not guessed
     assert "not known: no pass over all data at the end" in repr(streamed)
     streamed.save(tmp_path / "streamed.npz")
-    again = cavity.load(tmp_path / "streamed.npz")
-    assert (again.elbo, again.contraction, again.predicted_gap) == (None, None, np.inf)
+    restored = cavity.load(tmp_path / "streamed.npz")
+    assert (restored.elbo, restored.contraction, restored.predicted_gap) == (None, None, np.inf)
     pictures = pytest.importorskip("cavity.plot.posterior_figures")
     figure = pictures.make_figure(streamed, y[:1000], trace=True)
     assert "ELBO not known" in figure.axes[-1].get_title()
@@ -394,13 +394,13 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
         stopped = cavity.UnitMixture(6, prior_mean=20.0).fit(y, callback=writing([], stop=3))
     assert stopped.n_iter == 3
     post = cavity.UnitMixture(6, prior_mean=20.0, learn="weights").fit(y)
-    for each in (stopped, post, post.update(y)):
-        each.save(tmp_path / "post.npz")
+    for item in (stopped, post, post.update(y)):
+        item.save(tmp_path / "post.npz")
         back = cavity.load(tmp_path / "post.npz")
-        assert repr(back) == repr(each)
-        assert back.model == each.model
-        np.testing.assert_array_equal(back.responsibilities(y), each.responsibilities(y))
-        np.testing.assert_array_equal(back.trace["elbo"], each.trace["elbo"])
+        assert repr(back) == repr(item)
+        assert back.model == item.model
+        np.testing.assert_array_equal(back.responsibilities(y), item.responsibilities(y))
+        np.testing.assert_array_equal(back.trace["elbo"], item.trace["elbo"])
 
 
 @pytest.mark.parametrize(

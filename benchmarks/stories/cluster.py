@@ -126,9 +126,7 @@ def main():
     for k in (8, 16):
         result = clusters(partial(mixture, k=k), lambda: [rows_of(n, 16, 8)], repeats)
         print(f"mixture, {n} rows of 8 columns, {k} components, 16 chunks")
-        print(
-            f"  pass by one worker {result[1]:.3f} s, by two {result[2]:.3f} s: {result[1] / result[2]:.2f} times faster"
-        )
+        print(f"  pass by one worker {result[1]:.3f} s, by two {result[2]:.3f} s: ratio {result[1] / result[2]:.2f}")
 
     small = 64 * choose_block_rows(8, 8, True)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:

@@ -118,7 +118,7 @@ def test_banana_predicts_the_rows_it_has_not_seen(run):
     columns, _ = data.table("banana")
     y = columns["class"][400:] > 0
     entropy = -(np.mean(y) * np.log2(np.mean(y)) + np.mean(~y) * np.log2(np.mean(~y)))
-    assert bits[1] == pytest.approx(number(new, "log score") / np.log(2) + entropy, abs=2e-4)
+    assert bits[1] == pytest.approx(number(new, "log score") / np.log(2) + entropy, abs=PRINTED)
 
 
 def test_numbers_in_brackets_begin_the_search(run, tmp_path):
@@ -231,7 +231,7 @@ def test_offsets_and_weights(run, tmp_path):
     repeated = {name: np.repeat(values, columns["weight"].astype(int)) for name, values in columns.items()}
     _, same, _ = run(write(tmp_path / "y.csv", repeated), *options)
     for message in ("log evidence", "log score"):
-        assert number(printed, message) == pytest.approx(number(same, message), abs=2e-6)
+        assert number(printed, message) == pytest.approx(number(same, message), abs=OPTIMUM)
     model = cavity.GaussianProcess(covariances.RBF(1.0, 40.0), cavity.likelihoods.Poisson())
     expected = model.fit(repeated["b"][:, None], repeated["count"], offset=repeated["log_time"], learn=False)
     assert number(same, "log evidence") == pytest.approx(expected.log_evidence, abs=OPTIMUM)
@@ -245,7 +245,7 @@ def test_ordered_classes_start_with_their_shares(run, tmp_path):
     # class shares of f ~ N(0, 1) plus noise of variance 1
     shares = [np.mean(columns["level"] == kind) for kind in ("low", "mid", "top")]
     draws = np.random.default_rng(0).normal(size=(2, 400_000)).sum(axis=0)
-    assert [np.mean(draws < low), np.mean(draws > high)] == pytest.approx([shares[0], shares[2]], abs=4e-3)
+    assert [np.mean(draws < low), np.mean(draws > high)] == pytest.approx([shares[0], shares[2]], abs=0.003)
 
 
 BAD = {

@@ -25,7 +25,7 @@ from reference.covariances import (
     RBF,
     WHITE,
 )
-from support.tolerances import INTEGRAL, LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
+from support.tolerances import INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 from cavity.covariances import program as covariance_program
@@ -357,7 +357,7 @@ def test_tiny_and_huge_distances(op, variant):
         assert np.all((k >= 0) & (k <= parameters[0]))
         np.testing.assert_array_equal(np.diag(k), parameters[0])
         if distance <= 1e-8:
-            assert k[0, 1] == pytest.approx(parameters[0], rel=2e-8)
+            assert k[0, 1] == pytest.approx(parameters[0], rel=ROOT_EPS)
         elif op == PERIODIC:
             assert distance < 1e16 or k[0, 1] == parameters[0]
         elif op != RATIONAL_QUADRATIC or distance >= 1e160:

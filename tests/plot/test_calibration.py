@@ -61,7 +61,7 @@ def test_pit_is_uniform_where_the_model_is_right(likelihood):
     y = rng.poisson(np.exp(f)) if likelihood == "poisson" else f + 0.5 * rng.normal(size=4000)
     posterior = cavity.GLM(likelihood, prior_variance=9.0, intercept=True).fit(new[:1000], y[:1000])
     display = plot.PITDisplay.from_posterior(posterior, new[1000:], y[1000:])
-    np.testing.assert_allclose(display.density, 1.0, atol=0.17)
+    np.testing.assert_allclose(display.density, 1.0, atol=0.15)
     assert display.density.sum() == pytest.approx(10.0)
     off = plot.PITDisplay.from_posterior(posterior, new[1000:], y[1000:] + 2)
     assert off.density[-1] > 2.0

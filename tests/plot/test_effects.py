@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.tolerances import AT_REST, INTEGRAL, ROUNDING
+from support.tolerances import AT_REST, EXPANSION, INTEGRAL, ROUNDING
 
 import cavity
 from cavity import covariances, likelihoods
@@ -97,7 +97,7 @@ def test_robust_bands_hold_95_percent(likelihood):
         "Shifted": lambda: 0.2 * np.log(u / (1 - u)),
     }[type(likelihood).__name__]()
     below, above = np.mean(f + noise < low[at], axis=0), np.mean(f + noise > high[at], axis=0)
-    np.testing.assert_allclose([below, above], 0.025, atol=1.5e-3)
+    np.testing.assert_allclose([below, above], 0.025, atol=EXPANSION)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])

@@ -126,7 +126,7 @@ def test_relevance_determination():
     truth = linear_model.ARDRegression().fit(X + 50.0, y)
     np.testing.assert_allclose(model.predict(X), truth.predict(X), atol=0.5)
     mean, sd = model.predict(X + 50.0, return_std=True)
-    assert np.mean(np.abs(y - mean) < 1.96 * sd) == pytest.approx(0.95, abs=0.04)
+    assert np.mean(np.abs(y - mean) < 1.96 * sd) == pytest.approx(0.95, abs=0.03)
     assert model.noise_variance_ == pytest.approx(0.09, rel=0.3)
     flat = ARDRegression(fit_intercept=False).fit(X, y)
     assert flat.intercept_ == 0.0

@@ -99,8 +99,8 @@ def test_equals_ep_by_the_book(name, schedule):
     sd = np.sqrt(np.diag(covariance))
     assert np.max(np.abs(posterior.mean - mean) / sd) < 1e-8
     assert np.allclose(posterior.covariance, covariance, rtol=0, atol=ROOT_EPS * sd.max() ** 2)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=2e-8)
-    assert np.allclose(posterior.loo_log_density, log_z, atol=2e-8)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
+    assert np.allclose(posterior.loo_log_density, log_z, atol=ROOT_EPS)
     assert np.allclose(posterior.sites.rho, rho, rtol=OPTIMUM, atol=EARLY)
     assert np.allclose(posterior.sites.tau, tau, rtol=OPTIMUM, atol=EARLY)
 
@@ -549,7 +549,7 @@ def test_samples_have_the_moments(n):
     draws = posterior.sample(40_000, rng=1)
     assert draws.shape == (40_000, 5)
     assert np.allclose(draws.mean(axis=0), posterior.mean, atol=0.03)
-    assert np.allclose(np.cov(draws.T), posterior.covariance, atol=0.04)
+    assert np.allclose(np.cov(draws.T), posterior.covariance, atol=0.03)
     assert np.array_equal(draws, posterior.sample(40_000, rng=1))
 
 

@@ -89,7 +89,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
         low, lower, higher, high = (
             evidence.at(vector.unpack(x + k * 2e-3 * (np.arange(len(x)) == i))).log_evidence for k in (-2, -1, 1, 2)
         )
-        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * 2e-3), rel=EARLY, abs=2e-8)
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * 2e-3), rel=EARLY, abs=ROOT_EPS)
 
 
 # ------------------------------------------------------------------------------------------ maxima

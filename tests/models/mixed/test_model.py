@@ -158,7 +158,7 @@ def test_gradients_are_those_of_differences(prior_of):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solution, "learn_settings", spied)
         fitted.fit(X, y, groups=GROUPS)
-    np.testing.assert_allclose(stored["gradient"], stored["differences"], atol=2e-6)
+    np.testing.assert_allclose(stored["gradient"], stored["differences"], atol=OPTIMUM)
 
 
 def test_what_is_described_has_the_derivatives_it_says():

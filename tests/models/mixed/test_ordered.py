@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 from support.examples import examples
-from support.tolerances import AT_REST, EARLY, OPTIMUM
+from support.tolerances import AT_REST, EARLY, OPTIMUM, SLOPES
 
 import cavity
 from cavity import SettingsWarning
@@ -89,7 +89,7 @@ def test_predictions_do_not_depend_on_where_columns_begin(first, second):
         assert other.log_evidence == pytest.approx(result.log_evidence, abs=OPTIMUM)
         for posterior, rows in ((result, X[:9]), (other, moved[:9])):
             rows = posterior.rows(rows, G[:9]) if groups else rows
-            np.testing.assert_allclose(posterior.predict_proba(rows), _expected(model, groups), atol=2e-5)
+            np.testing.assert_allclose(posterior.predict_proba(rows), _expected(model, groups), atol=SLOPES)
 
 
 def _expected(model, groups, truth={}):  # noqa: B006 - found once

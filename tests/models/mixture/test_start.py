@@ -72,7 +72,7 @@ def test_principal_shares_are_equal_and_in_order():
     assert np.all(np.diff(labels[np.argsort(place)]) >= 0)
     heavy = np.where(place > np.median(place), 3.0, 1.0)
     shares = np.bincount(start.choose_labels(points, heavy, 4, "principal"), heavy)
-    np.testing.assert_allclose(shares, heavy.sum() / 4, atol=3.0)
+    np.testing.assert_allclose(shares, heavy.sum() / 4, atol=2.0)
 
 
 @pytest.mark.sample(5)

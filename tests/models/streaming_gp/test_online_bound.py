@@ -148,7 +148,7 @@ def test_expected_log_ratio_is_the_integral(size, alpha):
         if alpha > 0:
             top = ratio.max()
             truth = top + np.log1p(weights @ np.expm1(alpha * (ratio - top))) / alpha
-        assert value == pytest.approx(truth, rel=2e-8 if alpha == AT_REST else AT_REST)
+        assert value == pytest.approx(truth, rel=ROOT_EPS if alpha == AT_REST else AT_REST)
 
 
 def test_expectations_against_sampling():

@@ -357,6 +357,9 @@ class _Compiled(Likelihood):
     __slots__ = ()
     _kind = None
     any_power = True  # whether the kernel supports p(y|f)^e for e other than 1
+    _encodes_alone = False  # whether `_encode` is the same whatever the parameters
+    # of p = g((f - c)/s)/s^n: the derivative of log s in the log of a parameter, by name; see `_locate`
+    _log_scales: ClassVar[Mapping[str, float]] = {}
 
     def __post_init__(self) -> None:
         check_fields(self)

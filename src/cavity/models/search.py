@@ -149,13 +149,16 @@ class StoppedByCallback(Exception):
     """Raised where the callback stops the search."""
 
 
-def evaluate_starts(objective, points, job, afresh=False):
-    """Return the values at points, until the callback stops; with `afresh` each fit starts without sites."""
+def evaluate_starts(objective, points, job, afresh=False, **options):
+    """Return the values at points, until the callback stops; with `afresh` each fit starts without sites.
+
+    The `options` replace those of EP.
+    """
     values = []
     for number, x in enumerate(points, 1):
         if afresh:
             objective.evidence.start = None
-        values.append(objective.value(x))
+        values.append(objective.value(x, **options))
         if job.report(number, objective=-min(values)):
             break
     return values

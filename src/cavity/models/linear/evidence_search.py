@@ -48,6 +48,7 @@ MIN_SAMPLED_ROWS = 1 << 15
 MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows tell enough
 MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
 NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
+MOVED_TOL = 1e-4  # of the fit after passes that numbers moved with: errors of its gradient are that in standard errors
 SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
 PASSES_STAGE = "passes"  # the stage of a search that moves with passes of EP
 BLOCK_ROWS = 1 << 13
@@ -168,7 +169,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
     if moved is not None:
         start, objective.slope, root = moved.x, moved.slope, moved.root
     if start is not None:
-        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=moved is None)
+        tol = {} if moved is None else {"tol": max(MOVED_TOL, evidence.options.tol)}
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), moved is None, **tol)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
     evidence.stops_early = root is not None
@@ -183,7 +185,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
     else:
         covariance, has_error, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     x = start if x is None else x
-    settings, sites = vector.unpack(x), evidence.start
+    settings = vector.unpack(x)
+    sites = evidence.find_start(settings)
     names, values, jacobian = vector.describe(settings)
     sd = find_standard_errors(covariance, has_error, jacobian)
     objective.evaluations.keep()
@@ -235,6 +238,8 @@ def _move_from_sample(sample, evidence, x, root, bounds):
     moved = None if evidence.start is None else move_with_passes(evidence, x, root, bounds)
     if moved is None:
         evidence.start = None
+    else:
+        evidence.stops_early, evidence.share_left = True, sample.share_left
     return moved
 
 

@@ -27,7 +27,7 @@ def whole(server, tmp_path_factory):
             folder = tmp_path_factory.mktemp(name)
             out, reports = folder / "out.npz", folder / "heard"
             process, begun = (
-                server.start(name, folder / "fit.npz", every=1e9, out=out, heard=reports),
+                server.start(name, folder / "fit.npz", every=1e9, out=out, reports=reports),
                 time.perf_counter(),
             )
             assert server.ended(process) == 0
@@ -54,7 +54,7 @@ def _killed(name, by, kills, server, whole, folder):
     every = 0.02 if by == "kill" else 1e9
     done, path, out, reports = 0, folder / "fit.npz", folder / "out.npz", folder / "heard"
     while True:
-        process = server.start(name, path, every=every, out=out, heard=reports)
+        process = server.start(name, path, every=every, out=out, reports=reports)
         if done < kills:
             time.sleep(rng.uniform(0.0, seconds / 2))
             os.kill(process, SIGNALS[by])
@@ -75,14 +75,14 @@ def _killed(name, by, kills, server, whole, folder):
 def test_what_hears_the_signal_loses_nothing(by, server, whole, tmp_path):
     """Far from the time for the next writing, the state of the last pass is written all the same."""
     (expected, events, _), out, reports = whole("unit"), tmp_path / "out.npz", tmp_path / "heard"
-    process = server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, heard=reports, seconds=0.01)
+    process = server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, reports=reports, seconds=0.01)
     while not reports.exists() or reports.stat().st_size < events // 3:
         time.sleep(0.005)
     os.kill(process, SIGNALS[by])
     server.ended(process)
     before = reports.stat().st_size
     assert before < events
-    assert server.ended(server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, heard=reports)) == 0
+    assert server.ended(server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, reports=reports)) == 0
     assert bits(out) == expected
     assert reports.stat().st_size <= events + 1
 
@@ -90,7 +90,8 @@ def test_what_hears_the_signal_loses_nothing(by, server, whole, tmp_path):
 def test_a_full_disk_leaves_the_last_one_whole(server, whole, tmp_path):
     """Files may have no more bytes than so many: writing fails for real as the checkpoint grows."""
     expected, path, out, reports = whole("unit")[0], tmp_path / "fit.npz", tmp_path / "out.npz", tmp_path / "heard"
-    assert server.ended(server.start("unit", path, every=0.0, out=out, seconds=0.0, heard=reports, most=10)) == STOPPED
+    process = server.start("unit", path, every=0.0, out=out, seconds=0.0, reports=reports, most=10)
+    assert server.ended(process) == STOPPED
     size = path.stat().st_size
     assert server.ended(server.start("unit", path, every=0.0, out=out, limit=size + 100, seconds=0.0)) == WARNED
     assert bits(out) == expected

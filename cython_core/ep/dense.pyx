@@ -8,8 +8,10 @@ Design:
   depends on the rows of a call alone.
 """
 
+from libc.math cimport NAN
 from libc.stdlib cimport free, malloc
 
+from cavity._core.belief cimport find_posterior, measure_change
 from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.lane_sums cimport aligned
 from cavity._core.simd cimport CV_LANES
@@ -209,6 +211,27 @@ def add(const double[:, ::1] x, const double[::1] base,             # as for mom
         free(memory)
 
 
+cdef Py_ssize_t renew_rows(
+    const Design *design, Rows *rows, const double *mean, const double *triangle, const double *prior_mean,
+    const double *tau, const double *rho, double up, double down,
+    double *new_tau, double *new_rho, double *h, double *g, Py_ssize_t *skipped,
+) noexcept nogil:
+    """Renew all sites from one posterior and add them to their sums. The first row that no rule resolves, or -1."""
+    cdef Py_ssize_t group, at, n, bad
+    for group in range((design.n_rows + SITE_ROWS - 1) // SITE_ROWS):
+        at = group * SITE_ROWS
+        n = min(<Py_ssize_t>SITE_ROWS, design.n_rows - at)
+        load(design, at, n)
+        find_moments(design, mean, triangle, at, n)
+        bad = renew_tile(rows, at, n, design.m, design.v, tau + at, rho + at, up, down, new_tau + at, new_rho + at,
+                         skipped)
+        if bad >= 0:
+            return bad + at
+        add_sites(design, prior_mean, new_tau + at, new_rho + at, at, n)
+    unpack(design, h, g)
+    return -1
+
+
 def renew(int kind, const double[::1] parameters,
           const double[::1] power, const double[::1] fraction, const double[::1] residual,
           const double[::1] y, const double[::1] extra,             # all as for ep.sweep
@@ -225,23 +248,101 @@ def renew(int kind, const double[::1] parameters,
     cdef Design design
     cdef void *memory = scratch_for(x.shape[1])
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
-    cdef const double *prior = start_of(prior_mean)
-    cdef Py_ssize_t group, at, n, bad = -1, skipped = 0
+    cdef Py_ssize_t bad, skipped = 0
     if memory == NULL:
         raise MemoryError
     with nogil:
         design = design_of(x, base, memory)
-        for group in range((design.n_rows + SITE_ROWS - 1) // SITE_ROWS):
-            at = group * SITE_ROWS
-            n = min(<Py_ssize_t>SITE_ROWS, design.n_rows - at)
-            load(&design, at, n)
-            find_moments(&design, &mean[0], &triangle[0, 0], at, n)
-            bad = renew_tile(&rows, at, n, design.m, design.v, &tau[at], &rho[at], up, down, &new_tau[at], &new_rho[at],
-                             &skipped)
-            if bad >= 0:
-                bad += at
-                break
-            add_sites(&design, prior, &new_tau[at], &new_rho[at], at, n)
-        unpack(&design, &h[0, 0], &g[0])
+        bad = renew_rows(&design, &rows, &mean[0], &triangle[0, 0], start_of(prior_mean), &tau[0], &rho[0], up, down,
+                         &new_tau[0], &new_rho[0], &h[0, 0], &g[0], &skipped)
         free(memory)
     return bad, skipped
+
+
+cdef struct Posterior:           # of D weights, see belief.pxd; consecutive
+    double *mean                 # (D,)
+    double *u                    # (D,)
+    double *g                    # (D,)
+    double *factor               # (D, D), as all below
+    double *triangle
+    double *wide
+    double *h
+
+
+cdef inline Posterior posterior_at(double *numbers, Py_ssize_t d) noexcept nogil:
+    cdef Posterior at
+    at.mean, at.u, at.g, at.factor = numbers, numbers + d, numbers + 2 * d, numbers + 3 * d
+    at.triangle, at.wide, at.h = at.factor + d * d, at.factor + 2 * d * d, at.factor + 3 * d * d
+    return at
+
+
+cdef double renew_posterior(
+    Design *design, Rows *rows, const double *prior_mean, const double *root,
+    const double *old_sites,     # in   (2, N): tau and rho
+    double *sites,               # out  (2, N)
+    const Posterior *old,        # in
+    const Posterior *new,        # out
+    double *work,                # work (2, D, D)
+) noexcept nogil:
+    """Renew all sites from a posterior without damping, and the posterior: its change, or nan where that is not a whole
+    pass, as a site was left alone or there is no posterior."""
+    cdef Py_ssize_t i, d = design.n_columns, n = design.n_rows, skipped = 0
+    cdef double changes[2]
+    for i in range(sums_of(d)):
+        design.sums[i] = 0.0
+    for i in range(d):
+        new.g[i] = 0.0
+    for i in range(d * d):
+        new.h[i] = 0.0
+    if renew_rows(design, rows, old.mean, old.triangle, prior_mean, old_sites, old_sites + n, 1.0, 1.0, sites,
+                  sites + n, new.h, new.g, &skipped) >= 0 or skipped:
+        return NAN
+    if not find_posterior(d, new.h, new.g, root, new.factor, new.u, new.triangle, new.wide):
+        return NAN
+    for i in range(d):
+        new.mean[i] = (0.0 if prior_mean == NULL else prior_mean[i]) + root[i] * new.u[i]
+    measure_change(d, new.factor, new.u, old.factor, old.u, work, work + d * d, changes)
+    if changes[0] != changes[0]:
+        return NAN
+    return changes[1] if not changes[0] > changes[1] else changes[0]
+
+
+def converge(int kind, const double[::1] parameters,
+             const double[::1] power, const double[::1] fraction, const double[::1] residual,
+             const double[::1] y, const double[::1] extra, const double[:, ::1] x, const double[::1] base,
+             const double[::1] prior_mean,        # all as for renew
+             const double[::1] root,              # in    (D,): of the prior variances
+             double[:, :, ::1] sites,             # inout (2, 2, N): tau and rho, now and then
+             double[:, :, ::1] posteriors,        # inout (2, 3 + 4 D, D): mean, u, g; factor, triangle, wide, h
+             double best, double progress,        # in    passes go on while changes are below progress times the best
+             double tol,                          # in    ... and above it
+             double[::1] changes):                # out   (n,): of passes, n of them at most
+    """Do passes from sites[0] and posteriors[0] without damping. Returns their number k; the last is at k % 2.
+
+    Only the last may be no progress. One that leaves a site alone does not count; it is for the caller to do it.
+    """
+    cdef Design design
+    cdef Posterior pair[2]
+    cdef Py_ssize_t d = x.shape[1], done = 0, now = 0
+    cdef double change
+    cdef bint goes_on = True
+    cdef void *memory = scratch_for(d)
+    cdef double *work = <double *>malloc(2 * d * d * sizeof(double))
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    if memory == NULL or work == NULL:
+        free(memory)
+        free(work)
+        raise MemoryError
+    with nogil:
+        design = design_of(x, base, memory)
+        pair[0], pair[1] = posterior_at(&posteriors[0, 0, 0], d), posterior_at(&posteriors[1, 0, 0], d)
+        while goes_on and done < changes.shape[0]:
+            change = renew_posterior(&design, &rows, start_of(prior_mean), &root[0], &sites[now, 0, 0],
+                                     &sites[1 - now, 0, 0], &pair[now], &pair[1 - now], work)
+            if change != change:
+                break
+            goes_on = tol < change < progress * best
+            changes[done], best, now, done = change, change, 1 - now, done + 1
+        free(memory)
+        free(work)
+    return done

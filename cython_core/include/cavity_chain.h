@@ -184,8 +184,10 @@ CV_INLINE int cv_chain_filter(int p, int single, const cv_chain *chain, double *
         double apart = chain->g[n] - rho * step.value, gain = apart * inverse, shrink = rho * inverse;
         for (int i = 0; i < p; i++) {
             out[i] = step.mean[i] + gain * step.spread[i];
-            for (int j = 0; j <= i; j++)
-                out[p + i * (i + 1) / 2 + j] = step.covariance[i * p + j] - shrink * step.spread[i] * step.spread[j];
+            for (int j = 0; j <= i; j++)              /* with f itself as a state nothing cancels in its column */
+                out[p + i * (i + 1) / 2 + j] =
+                    single && j == 0 ? inverse * step.spread[i]
+                                     : step.covariance[i * p + j] - shrink * step.spread[i] * step.spread[j];
         }
         /* pivots of R^-1 + K, which has as many negative ones as R if and only if the posterior is proper */
         misfits += scale < 0.0 ? (rho > 0.0 ? 1 : -1) : 0;

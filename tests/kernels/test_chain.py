@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from reference import chain as textbook
 from reference.gaussian_process import matern
-from support.tolerances import AT_REST, INTEGRAL, LOSSES, ROUNDING, SLOPES, SOLVES
+from support.tolerances import AT_REST, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SLOPES, SOLVES
 
 from cavity import _core
 
@@ -119,6 +119,13 @@ def test_gradients_are_those_of_the_evidence(processes):
             assert gradient[k, j] == pytest.approx(slope, abs=SLOPES)
 
 
+def exact_gram(p, t):
+    """The covariance matrix of a process of variance and lengthscale one, in the digits of mpmath."""
+    poly = {1: lambda s: 1, 2: lambda s: 1 + s, 3: lambda s: 1 + s + s * s / 3}[p]
+    s = [[mp.sqrt(2 * p - 1) * abs(mp.mpf(a) - mp.mpf(b)) for b in t] for a in t]
+    return mp.matrix([[poly(value) * mp.exp(-value) for value in row] for row in s])
+
+
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("ratio", [1.0, 0.1, 0.01, 0.001])
 def test_no_digits_are_lost_where_times_are_close(p, ratio):
@@ -127,17 +134,33 @@ def test_no_digits_are_lost_where_times_are_close(p, ratio):
     t = np.cumsum(rng.uniform(0.5, 1.5, 25)) * ratio
     y, noise = np.sin(t) + 0.3 * rng.normal(size=25), 0.1
     with mp.workdps(60):
-        s = [[mp.sqrt(2 * p - 1) * abs(mp.mpf(a) - mp.mpf(b)) for b in t] for a in t]
-        poly = {1: lambda s: 1, 2: lambda s: 1 + s, 3: lambda s: 1 + s + s * s / 3}[p]
-        K = mp.matrix(25, 25)
-        for i in range(25):
-            for j in range(25):
-                K[i, j] = poly(s[i][j]) * mp.exp(-s[i][j]) + (mp.mpf(noise) if i == j else 0)
+        K = exact_gram(p, t) + mp.mpf(noise) * mp.eye(25)
         x = mp.matrix([mp.mpf(value) for value in y])
         expected = float(-((x.T * mp.lu_solve(K, x))[0] + mp.log(mp.det(K)) + 25 * mp.log(2 * mp.pi)) / 2)
     log_determinant, square, *_ = run([(p, 1.0, 1.0)], t, np.full(25, 1 / noise), y / noise)
     value = -0.5 * (square + log_determinant + 25 * np.log(2 * np.pi * noise))
     assert value == pytest.approx(expected, abs=SOLVES)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_no_digits_are_lost_where_noise_is_small(p):
+    """Noise of 1e-14 at equal times: P - u u' rho/scale is 1e-14 with an error of 1e-16, means are off by 2e-4."""
+    t, noise = np.array([0.0, 0.4, 1.0, 1.0, 1.0, 1.0, 1.7, 2.0, 2.0]), 1e-14
+    y = 2.0 ** -np.arange(9.0) + 1e-7 * np.sin(np.arange(9.0))  # equal times differ by some sds of the noise
+    y[2:6], y[7:] = 0.25 + 1e-7 * np.sin(np.arange(4.0)), 0.5 + 1e-7 * np.sin(np.arange(2.0))
+    with mp.workdps(80):
+        gram, exact_noise = exact_gram(p, t), mp.mpf(noise)
+        inverse = mp.inverse(gram + exact_noise * mp.eye(9))
+        x = mp.matrix(y.tolist())
+        means = np.array((x - exact_noise * (inverse * x)).tolist(), dtype=float)[:, 0]
+        variances = np.array([float(exact_noise - exact_noise**2 * inverse[i, i]) for i in range(9)])
+        expected = float(-((x.T * inverse * x)[0] + mp.log(mp.det(gram + exact_noise * mp.eye(9)))) / 2)
+    sites = np.full(9, 1.0 / noise), y / noise
+    log_determinant, square, proper, mean, variance, *_ = run([(p, 1.0, 1.0)], t, *sites)
+    assert proper
+    np.testing.assert_allclose(variance, variances, rtol=AT_REST)
+    np.testing.assert_allclose((mean - means) / np.sqrt(variances), 0.0, atol=ROOT_EPS)  # y is rounded by 1e-9 sds
+    assert -0.5 * (square + log_determinant + 9 * np.log(noise)) == pytest.approx(expected, rel=ROOT_EPS)
 
 
 def test_interpolation_is_a_row_without_a_site(processes):

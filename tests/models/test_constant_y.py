@@ -54,6 +54,25 @@ def test_there_is_a_maximum_where_the_columns_do_not_hold_the_constant():
     assert posterior.log_evidence == pytest.approx(max(values), abs=EXPANSION)
 
 
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+@pytest.mark.parametrize("name", ["glm", "mixed", "gp", "stream", "linear"])
+def test_squares_beyond_float64_are_refused_by_the_name_of_what_is_too_large(name, size):
+    fits = FITS | {
+        "gp": lambda y: cavity.GaussianProcess("rbf", "gaussian").fit(X[:, 1:], y),
+        "stream": lambda y: cavity.StreamingGP("rbf", "gaussian").fit(X[:, 1:], y),
+        "linear": lambda y: cavity.LinearRegression(intercept=True).fit(X[:, 1:], y),
+    }
+    with pytest.raises(OverflowError, match=r"^y: squares of its median, .* leave the range of float64; rescale it"):
+        fits[name](size * X[:, 1])
+    if name in ("glm", "mixed"):
+        groups = {"groups": G} if name == "mixed" else {}
+        model = cavity.MixedGLM("g", "gaussian") if name == "mixed" else cavity.GLM("gaussian")
+        with pytest.raises(
+            OverflowError, match=r"^X: squares of y over column 2, whose scale is .*; rescale the column"
+        ):
+            model.fit(X * [1.0, 1.0, size], X[:, 1], **groups)
+
+
 def test_given_noise_and_a_proper_prior_of_it_have_an_answer():
     y = np.full(N, 3.0)
     assert cavity.GLM(likelihoods.Gaussian(0.1)).fit(X, y).converged

@@ -88,7 +88,8 @@ def read_labels(values, argument):
         raise mark_missing(error, column.values[row])
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:
-        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")
+        how = "give numbers for them (of dates the days since the first), or str of them as categories"
+        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; {how}")
     return column
 
 
@@ -237,8 +238,8 @@ def _read_categories(y):
     """Return the categories of a column that lists them in order, and whether the order means something; else None."""
     dtype = frames.dtype_of(y)
     if hasattr(dtype, "ordered") and hasattr(y, "to_pylist"):  # an Arrow dictionary, in the order of appearance if not
-        whole = y.unify_dictionaries().chunk(0) if hasattr(y, "unify_dictionaries") and y.num_chunks else y
-        return (whole.dictionary.to_pylist(), True) if dtype.ordered and hasattr(whole, "dictionary") else (None, False)
+        chunk = y.unify_dictionaries().chunk(0) if hasattr(y, "unify_dictionaries") and y.num_chunks else y
+        return (chunk.dictionary.to_pylist(), True) if dtype.ordered and hasattr(chunk, "dictionary") else (None, False)
     if hasattr(dtype, "ordered"):  # pandas
         return dtype.categories.tolist(), bool(dtype.ordered)
     if str(dtype).startswith("Enum"):  # polars

@@ -62,6 +62,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     step : callable
         Does one sweep of the problems marked in the boolean array it gets. Returns, for each, its change and whether
         the sweep was complete, both (B,); an incomplete sweep does not count as converged however small its change.
+        Of a single problem it may do several sweeps, none of them after one that ends the iteration.
     options : cavity.ep.options.Options
         Of these `max_iter`, the most sweeps; `tol`: a problem has converged when its change in a complete sweep is at
         most that; `job`, whose `after` hears of each sweep and its largest change, and stops the loop by a true
@@ -83,31 +84,34 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
     changes = []
-    last = options.job.restore(holder.checkpoint_state()) if options.job.has_checkpoint and holder is not None else None
+    job = options.job
+    last = job.restore(holder.checkpoint_state()) if job.has_checkpoint and holder is not None else None
     if last is not None:
         holder.restore(last["holder"])
         status, changes = last["status"].astype(object), [*last["changes"]]
         n_iter, best, waited = (last[name].copy() for name in ("n_iter", "best", "waited"))
         active = status == MAX_ITER_STATUS
     while True:
-        if changes:  # reported again after a kill: the last report may not have arrived
+        if changes and job.is_heard:  # reported again after a kill: the last report may not have arrived
             left = partial(_estimate_sweeps_left, changes, options)
-            if options.job.report(len(changes), change=changes[-1].max, rows=n_rows, left=left):
+            if job.report(len(changes), change=changes[-1].max, rows=n_rows, left=left):
                 status[active] = STOPPED_STATUS
                 break
-        if not active.any() or len(changes) >= options.max_iter:
+        if not (active[0] if n_problems == 1 else active.any()) or len(changes) >= options.max_iter:
             break
         change, complete = step(active)
         if n_problems == 1:
-            changes.append(np.array(change))
-            _judge_one(change, complete, options.tol, patience, status, n_iter, best, waited)
+            for one, whole in zip(change, complete, strict=True):
+                changes.append(np.array([one]))
+                _judge_one(float(one), bool(whole), options.tol, patience, status, n_iter, best, waited)
+            active[0] = status[0] == MAX_ITER_STATUS
         else:
             changes.append(np.where(active, change, 0.0))
             _judge_all(changes[-1], complete, options.tol, patience, status, n_iter, best, waited)
-        active = status == MAX_ITER_STATUS
-        if holder is not None:
+            active = status == MAX_ITER_STATUS
+        if holder is not None and job.has_checkpoint:
             counters = {"n_iter": n_iter, "best": best, "waited": waited}
-            options.job.store(partial(_checkpoint_state, status, changes, counters, holder))
+            job.store(partial(_checkpoint_state, status, changes, counters, holder))
     return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
 
 
@@ -125,7 +129,6 @@ def _judge_all(change, complete, tol, patience, status, n_iter, best, waited):
 
 def _judge_one(change, complete, tol, patience, status, n_iter, best, waited):
     """Do what `_judge_all` does for the only problem, which is active: numbers take less time than arrays of one."""
-    change, complete = float(change[0]), bool(complete[0])
     n_iter[0] += 1
     if complete and change < 0.5 * best[0]:
         best[0], waited[0] = change, 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import cache
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -86,13 +87,19 @@ POSTERIOR_CLASSES = {}  # by kinds, of the files that were imported
 
 def freeze_arrays(record, *later):
     """Clear the writeable flag of the arrays in the fields of a dataclass, but for some, in dictionaries too."""
-    for field in fields(record):
-        if field.name in later:
+    for name in _list_field_names(type(record)):
+        if name in later:
             continue
-        value = getattr(record, field.name)
+        value = getattr(record, name)
         for array in value.values() if isinstance(value, dict) else (value,):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
+
+
+@cache
+def _list_field_names(record_class):
+    """Return the names of the fields of a dataclass."""
+    return tuple(field.name for field in fields(record_class))
 
 
 class Posterior(Frozen):
@@ -224,10 +231,10 @@ def format_table(title, rows):
     return "\n".join([title, *(f"  {name:<{width}}  {value}".replace("\n", below) for name, value in rows)])
 
 
-def format_count(count, word):
+def format_count(count, noun):
     """Return a number of things in words: "1 pass", "3 passes"."""
-    several = f"{word}es" if word.endswith(("s", "ch")) else f"{word}s"
-    return f"{count} {word if count == 1 else several}"
+    several = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    return f"{count} {noun if count == 1 else several}"
 
 
 def title_of(posterior):

@@ -14,6 +14,7 @@ from cavity import _core
 from cavity.base.arrays import add_in_order
 from cavity.base.lazy_scipy import lapack
 from cavity.base.triangles import fill_symmetric, invert_lower, solve_lower, whiten
+from cavity.ep.damping import PROGRESS_RATIO
 from cavity.ep.geometry import ROW_GROUPS, Geometry
 from cavity.ep.site_updates import kernel, visit_sites
 from cavity.ep.weights import WeightRoot
@@ -38,6 +39,8 @@ MIN_GROUP_ROWS_PER_COLUMN = 4  # ... these are fewer rows a column: adding up th
 MAX_RANK_ONE_COLUMNS = 128  # up to which a rank-1 update a site is faster than blocks of them: 1.3 times there
 MAX_LOOP_COLUMNS = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
+MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN = 256, 32  # visited one by one first: with fewer, more passes follow
+GOLDEN_STEP = 40503  # 2^16 over the golden ratio: its multiples modulo 2^16 fill the range evenly
 ROWS_PER_THREAD_TASK = 256  # of the running covariance of a sweep, for a thread
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 
@@ -258,6 +261,41 @@ class Dense(Geometry):
                 return new_tau, new_rho, skipped, h, g
         return super().renew(sites, belief, part, x, tau, rho, up, down, h, g)
 
+    def run_passes(self, schedule, sites, belief, tau, rho, best, most, tol):
+        """Do undamped passes in one call, see `Geometry.run_passes`, where all rows are one block in memory."""
+        is_block = not self.stored and self.n_rows <= self.block and len(self.groups) == 1
+        if schedule != "parallel" or not (
+            is_block and self.tiled and 0 < self.size <= MAX_LOOP_COLUMNS and self.root.ndim == 1
+        ):
+            return None
+        changes = np.empty(min(most, max(1, MAX_BLOCK_ROWS // self.n_rows)))  # Ctrl-C interrupts between two calls
+        site_parameters, numbers = np.empty((2, 2, self.n_rows)), np.empty((2, 3 + 4 * self.size, self.size))
+        site_parameters[0] = tau, rho
+        numbers[0, 0], numbers[0, 1] = belief.mean, belief.u
+        numbers[0, 3 : 3 + 2 * self.size] = np.concatenate([belief.factor, belief.triangle])
+        block = slice(0, self.n_rows)
+        done = dense_kernel.converge(
+            *sites.arguments(block), read_rows(self.features, block), self._base(block), self.shifted, self.root,
+            site_parameters, numbers, best, PROGRESS_RATIO, tol, changes,
+        )  # fmt: skip
+        if not done:
+            return None
+        mean, u, g = numbers[done % 2, :3]
+        factor, triangle, root, h = numbers[done % 2, 3:].reshape(4, self.size, self.size)
+        new = DenseBelief(h, g, factor, u, mean, root, triangle, self.threads)
+        return changes[:done].tolist(), new, tuple(site_parameters[done % 2]), tuple(site_parameters[1 - done % 2])
+
+    def choose_first_rows(self, sites, most):
+        """Return some of the rows, one of each of as many runs of equal length: passes for all rows take less time."""
+        n, wanted = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
+        if n <= wanted or not self._goes_one_by_one(sites):
+            return slice(0, n)
+        first = np.arange(wanted) * n // wanted
+        length = np.diff(first, append=n)
+        return first + (
+            np.arange(wanted) * GOLDEN_STEP % 2**16 * length >> 16
+        )  # no period of rows is that of the choice
+
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""
         if self.stored:
@@ -300,7 +338,7 @@ class Dense(Geometry):
     # --------------------------------------------------------------------------------- one site after the other
 
     def sweep(self, sites, belief, part, tau, rho, up, down):
-        """Visit the sites of a slice of rows one after the other; tau, rho change in place.
+        """Visit the sites of a slice of rows, or of chosen ones, one after the other; tau, rho change in place.
 
         Returns
         -------
@@ -320,9 +358,12 @@ class Dense(Geometry):
         mean, covariance, skipped, log_z
             The moments after it, the number of sites left alone, and the log normalisers of the others, in parts.
         """
-        one_by_one = sites.compiled and self.size <= MAX_RANK_ONE_COLUMNS
-        walk = self._one_by_one if one_by_one else self._block_by_block
+        walk = self._one_by_one if self._goes_one_by_one(sites) else self._block_by_block
         return walk(sites, mean, covariance, part, tau, rho, up, down)
+
+    def _goes_one_by_one(self, sites):
+        """Whether `visit_from` updates the moments of the coordinates after each site."""
+        return sites.compiled and self.size <= MAX_RANK_ONE_COLUMNS
 
     def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
         """A rank-1 update of the covariance of the coordinates for each site."""
@@ -336,7 +377,10 @@ class Dense(Geometry):
         return mean, covariance, skipped, log_z
 
     def _read_in_turn(self, part, size):
-        """Slices of so many rows each of a slice, with their rows."""
+        """Slices of so many rows each of a slice, with their rows; or chosen rows, all of them."""
+        if isinstance(part, np.ndarray):
+            yield part, read_rows(self.features, slice(0, part[-1] + 1))[part]
+            return
         n = part.stop - part.start
         spans = [(part.start + low, part.start + high) for low, high in split_rows(n, size)]
         for block, x in iterate_spans(self.features, spans):
@@ -353,8 +397,8 @@ class Dense(Geometry):
         size = self.joint_rows
         skipped, log_z, other = 0, [], np.empty_like(covariance)
         blocks = (
-            (slice(together.start + low, together.start + high), x[low:high])
-            for together, x in self._read_in_turn(part, SWEEP_ROWS // size * size)
+            (slice(indices.start + low, indices.start + high), x[low:high])
+            for indices, x in self._read_in_turn(part, SWEEP_ROWS // size * size)
             for low, high in split_rows(len(x), size)
         )
         for block, x in blocks:
@@ -374,9 +418,9 @@ class Dense(Geometry):
             system[np.diag_indices_from(system)] += 1.0
             right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
             # (I + R V)^-1 [r, R U] (B, 1 + M): the mean moves by U' of its first column, S by -U' of the rest
-            solved = np.linalg.solve(system, right)
-            mean += spread.T @ solved[:, 0]
-            covariance, other = self._subtract_update(covariance, spread, solved[:, 1:], other), covariance
+            solution = np.linalg.solve(system, right)
+            mean += spread.T @ solution[:, 0]
+            covariance, other = self._subtract_update(covariance, spread, solution[:, 1:], other), covariance
         return mean, covariance, skipped, log_z
 
     def _subtract_update(self, covariance, spread, change, out):

@@ -22,7 +22,7 @@ from cavity.ep.geometry import step_towards
 from cavity.ep.site_updates import find_cavities
 from cavity.sources.scratch import ScratchVector, update_in_steps
 
-FIRST_SWEEP_ROWS = 4096  # rows that the parallel schedule visits one by one before its first sweep
+FIRST_SWEEP_ROWS = 4096  # the rows that the parallel schedule visits one by one before its first sweep are among them
 MAX_SWEEPS_WITHOUT_PROGRESS = 10  # without halving the change: then the double loop takes over
 MAX_RETREAT_ROWS = 1 << 16  # up to which the sites before the last step stay in memory, to return to
 MAX_SHRINKINGS, SHRINKING_FACTOR = 200, 0.7  # of sites that leave cavities improper at the end of a fit
@@ -125,16 +125,38 @@ class Engine:
         move, damping = self._parallel if self.options.schedule == "parallel" else self._sequential, self.damping
 
         def step(_):
-            before = self.belief
-            skipped = move()
-            self.sweeps += 1
-            self.improper.append(skipped)
-            change = self.belief.change_from(before) / damping.step if self.belief is not before else np.inf
-            damping.adapt(change)
-            return np.array([change]), np.array([skipped == 0])
+            changes = self._run_passes()
+            if changes is None:
+                before, skipped = self.belief, move()
+                changes = [self.belief.change_from(before) / damping.step if self.belief is not before else np.inf]
+            else:
+                skipped = 0
+            self.sweeps += len(changes)
+            self.improper += [skipped] * len(changes)
+            for change in changes:
+                damping.adapt(change)
+            return changes, [skipped == 0] * len(changes)
 
         outcome = iterate(step, self.options, MAX_SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
         return outcome.status[0], outcome.changes[:, 0]
+
+    def _run_passes(self):
+        """Do undamped passes in one call of the geometry; return their changes, or None.
+
+        One pass if there are callbacks or checkpoints, which are to see each when it is done.
+        """
+        options, schedule = self.options, self.options.schedule
+        is_first = not (self.sweeps or self.warm or self.geometry.parallel_only)
+        if not self.sites.compiled or self.damping.step != 1.0 or (is_first and schedule == "parallel"):
+            return None
+        most = 1 if options.job.is_heard else options.max_iter - self.sweeps
+        state = self.belief, self.tau, self.rho, self.damping.best
+        done = self.geometry.run_passes(schedule, self.sites, *state, most, options.tol)
+        if done is None:
+            return None
+        changes, self.belief, (self.tau, self.rho), before = done
+        self.spare, self.good = None, before if schedule == "parallel" else None
+        return changes
 
     def _descend(self, changes):
         """Minimise the free energy; return status and changes. If that fails, the better of the two beliefs stays."""
@@ -154,7 +176,7 @@ class Engine:
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
-            self._sequential(min(FIRST_SWEEP_ROWS, self.geometry.n_rows))
+            self._sequential(self.geometry.choose_first_rows(self.sites, FIRST_SWEEP_ROWS))
         (h, g, skipped), new = self._renew_all(self.damping.step, self.damping.downward_step)  # (1) and (2)
         if skipped and self.good is not None:
             self._retreat()
@@ -196,12 +218,12 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------ sequential
 
-    def _sequential(self, n=None):
-        """Renew all sites, or the first n, one after the other by (1) to (3); return how many were skipped.
+    def _sequential(self, part=None):
+        """Renew all sites, or those of some rows, one after the other by (1) to (3); return how many were skipped.
 
         Geometries apply the changes (3) of a block of sites to the other values at once, which is the same schedule.
         """
-        part = slice(0, self.geometry.n_rows if n is None else n)
+        part = slice(0, self.geometry.n_rows) if part is None else part
         steps = self.damping.step, self.damping.downward_step
         self.belief, skipped, _ = self.geometry.sweep(self.sites, self.belief, part, self.tau, self.rho, *steps)
         if self.belief is None:

@@ -147,6 +147,26 @@ class Geometry:
         """Run task(part, x, h, g) -> h, g, number over all blocks; return the sums, the same for any threads."""
         raise NotImplementedError
 
+    def choose_first_rows(self, sites, most: int):
+        """Return the rows, as `part` of `sweep`, that the parallel schedule visits one by one before its first sweep.
+
+        They are among the first `most`.
+        """
+        return slice(0, min(most, self.n_rows))
+
+    def run_passes(self, schedule, sites, belief: Belief, tau, rho, best: float, most: int, tol: float):
+        """Do up to `most` undamped passes of a schedule in one call, if the geometry can.
+
+        They end at a change of at most `tol`, and with one that is no progress from the `best` so far.
+
+        Returns
+        -------
+        changes, belief, site_parameters, site_parameters_before
+            The changes of the passes, none of which left a site alone; the belief and (tau, rho) after the last, and
+            the latter before it, None for a sequential schedule. None if there are no such passes.
+        """
+        return None
+
     def sweep(self, sites, belief: Belief, part: slice, tau: np.ndarray, rho: np.ndarray, up: float, down: float):
         """Renew the sites of a slice of rows one after the other; tau, rho, of all rows, change in place.
 
@@ -220,7 +240,7 @@ class MarginalBelief(Belief):
     def change_from(self, old):
         """The largest change of a marginal of f: means in sd of this belief, variances relative."""
         shift = np.abs(self.mean - old.mean) / np.sqrt(self.variance)
-        return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
+        return float(max(shift.max(), np.abs(old.variance / self.variance - 1.0).max()))
 
 
 def step_towards(geometry, start, h, g, length, accept=lambda belief: True):
@@ -233,4 +253,4 @@ def step_towards(geometry, start, h, g, length, accept=lambda belief: True):
         if belief is not None and accept(belief):
             return belief, length
         length *= 0.5
-    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
+    raise OverflowError("the sites leave the range of float64; rescale y, the columns of X or the prior")

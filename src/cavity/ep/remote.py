@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base.arrays import add_in_order
-from cavity.ep.dense import MAX_RANK_ONE_COLUMNS, SWEEP_ROWS, Dense
+from cavity.ep.dense import SWEEP_ROWS, Dense
 from cavity.ep.engine import Engine
 from cavity.ep.geometry import BlockGroup, Geometry
 from cavity.runs.merge import merge, merge_runs, split_rows
@@ -83,14 +83,16 @@ class RemoteDense(Dense):
         return results, handles
 
     def sweep(self, sites, belief, part, tau, rho, up, down):
-        """Visit the sites of a slice of rows one after the other, where they are; tau, rho (N,) change in place."""
-        one_by_one = sites.compiled and self.size <= MAX_RANK_ONE_COLUMNS
-        size = SWEEP_ROWS if one_by_one else SWEEP_ROWS // self.joint_rows * self.joint_rows
-        runs = RemoteRuns(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
+        """Visit the sites of some rows one after the other, where they are; tau, rho (N,) change in place."""
+        is_choice = isinstance(part, np.ndarray)
+        size = SWEEP_ROWS if self._goes_one_by_one(sites) else SWEEP_ROWS // self.joint_rows * self.joint_rows
+        first = self.features.parts[0].first(part[-1] + 1 if is_choice else part.stop)
+        runs = RemoteRuns(Source([first], self.features.name, size))
         inputs = []
-        for span in runs.spans:
-            rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
-            inputs.append((self.without_rows(), sites.of_rows(rows), base, tau[rows], rho[rows], up, down))
+        for low, high in runs.spans:
+            rows, base = slice(low, high), None if self.base is None else self.base[low:high]
+            visited = part[(part >= low) & (part < high)] - low if is_choice else slice(0, high - low)
+            inputs.append((self.without_rows(), sites.of_rows(rows), base, tau[rows], rho[rows], visited, up, down))
         state = belief.mean.copy(), belief.root @ belief.root.T
         results = runs.in_turn(_visit_run, state, inputs)
         skipped, log_z = 0, []
@@ -127,12 +129,12 @@ def _transform_sites(run, function, *vectors):
 
 def _visit_run(run, inputs, state):
     """A task: visit the sites of a run one after the other; the moments of the coordinates travel."""
-    geometry, sites, base, tau, rho, up, down = inputs
+    geometry, sites, base, tau, rho, visited, up, down = inputs
     geometry = copy(geometry)
     geometry.base, geometry.features = base, run.arrays[0]
     mean, covariance = (moment.copy() for moment in state)
     tau, rho = tau.copy(), rho.copy()
-    *moments, skipped, gained = geometry.visit_from(sites, mean, covariance, slice(0, len(tau)), tau, rho, up, down)
+    *moments, skipped, gained = geometry.visit_from(sites, mean, covariance, visited, tau, rho, up, down)
     return (tau, rho, skipped, gained), tuple(moments)
 
 

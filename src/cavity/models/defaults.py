@@ -20,6 +20,7 @@ LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for eve
 LOGIT_PRIOR_SCALE = 2.5  # [GJ]_: two sd of a column change log odds, and logs of rates, by 5 at most
 PROBIT_PRIOR_SCALE = LOGIT_PRIOR_SCALE / LOGITS_PER_PROBIT
 REAL_PRIOR_SCALE = 2.5  # in spreads of y
+LARGEST_SCALE = 1e152  # of observations, and the inverse of the smallest: variances of f are within float64
 LIKELIHOODS_OF_TIMES = "times until an event, 'weibull', 'lognormal', 'loglogistic', 'exponential' or 'gaussian'"
 LIKELIHOODS_WITH_LOG_OR_LOGIT = (  # whose f is the log of a rate, a mean or a time, or a logit, whatever the unit of y
     likelihoods.ZeroInflatedPoisson,
@@ -150,4 +151,8 @@ def find_location_and_spread(likelihood, rows):
     if not usable.any():
         return 0.0, 1.0
     values, weights = values[usable], None if weights is None else weights[usable]
-    return weighted_median(values, weights), 1.0 if has_log_scale else robust_spread(values, weights)
+    location, spread = weighted_median(values, weights), 1.0 if has_log_scale else robust_spread(values, weights)
+    if not (1.0 / LARGEST_SCALE < spread < LARGEST_SCALE and abs(location) < LARGEST_SCALE):
+        sizes = f"squares of its median, {location:.3g}, or of its spread, {spread:.3g}"
+        raise OverflowError(f"y: {sizes}, leave the range of float64; rescale it")
+    return location, spread

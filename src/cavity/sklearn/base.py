@@ -28,6 +28,11 @@ from cavity.sources import chunkwise
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import check_sparse
 
+# of `validate_data`, which change nothing about arrays of finite numbers
+PLAIN_OPTIONS = {
+    *("accept_sparse", "dtype", "ensure_all_finite", "ensure_min_samples", "multi_output", "reset", "y_numeric")
+}
+MAX_FEW_CLASSES = 20  # scikit-learn warns of more where rows are not twice as many
 HINT_FOR_COLLECTIONS = (
     "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
     "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
@@ -39,17 +44,42 @@ class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
 
 
 def validate_data(estimator, X, *targets, **options):
-    """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
+    """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole.
+
+    What passes all of its checks as it is, arrays of finite numbers, is not handed to it: they take longer than a fit
+    of a hundred rows.
+    """
+    if options.keys() <= PLAIN_OPTIONS and _are_plain(X, targets, options.get("ensure_min_samples", 1)):
+        reset, has_names = options.get("reset", True), hasattr(estimator, "feature_names_in_")
+        if reset or (not has_names and getattr(estimator, "n_features_in_", None) == X.shape[1]):
+            estimator.n_features_in_ = X.shape[1]
+            vars(estimator).pop("feature_names_in_", None)
+            return (X, *targets) if targets else X
     chunkwise.refuse_collections(X, *targets, message=HINT_FOR_COLLECTIONS)
     # scikit-learn converts sparse matrices without a look at the indices
     return validation.validate_data(estimator, check_sparse(X, "X"), *targets, **options)
 
 
-def check_per_row(value, name, n, what):
+def _are_plain(X, targets, min_rows):
+    """Whether rows are a matrix, and targets vectors of as many entries, all of finite numbers that need no copy."""
+    return (
+        (type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[1] > 0)
+        and len(X) >= max(min_rows, 1)
+        and all(_is_plain_target(y) and len(y) == len(X) for y in targets)
+        and all(arrays.find_nonfinite(array) is None for array in (X, *targets))
+    )
+
+
+def _is_plain_target(y):
+    """Whether a target is a vector of numbers in C order."""
+    return type(y) is np.ndarray and y.dtype.kind in "iuf" and y.ndim == 1 and y.flags.c_contiguous
+
+
+def check_per_row(value, name, n, expected):
     """Return a number for each of n rows, (n,), of a vector or a number for all."""
     array = arrays.check_finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and len(array) != n:
-        raise ValueError(f"{name} must have shape ({n},), one {what} for each row, got {array.shape}")
+        raise ValueError(f"{name} must have shape ({n},), one {expected} for each row, got {array.shape}")
     return np.broadcast_to(array, (n,))
 
 
@@ -69,17 +99,22 @@ def drop_zero_weights(sample_weight, *rows):
 def check_rows(estimator, X, y, sample_weight=None, **options):
     """Return checked rows, targets and weights (or None) without rows of weight zero; options of `validate_data`."""
     X, y, weight = drop_zero_weights(sample_weight, *validate_data(estimator, X, y, **options))
-    if is_classifier(estimator):
+    if is_classifier(estimator) and not _are_few_integers(y):
         check_classification_targets(y)
     return X, y, weight
 
 
+def _are_few_integers(y):
+    """Whether targets are whole numbers of few classes: what else scikit-learn looks for takes longer than many fits"""
+    return y.dtype.kind in "iu" and y.ndim == 1 and len(y) > 0 and int(y.max()) - int(y.min()) < MAX_FEW_CLASSES
+
+
 def open_remotely(estimator, X, y, sample_weight):
     """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
-    opened = chunkwise.open_array(X)
-    if opened is None:
+    source = chunkwise.open_array(X)
+    if source is None:
         return None
-    X, names = opened
+    X, names = source
     estimator.n_features_in_ = int(X.shape[1])
     vars(estimator).pop("feature_names_in_", None)
     if names is not None:
@@ -125,17 +160,17 @@ def check_shape(value, name, shape, shown):
 def check_precision(value, covariance_type, shapes, name):
     """Return matrices or variances as finite float64 of the type's shape, symmetric and positive definite."""
     array = check_shape(value, name, shapes[covariance_type], f"{covariance_type} {name}")
-    what = f"'{covariance_type} {name}' should be"
+    message = f"'{covariance_type} {name}' should be"
     if not is_full(covariance_type):
         if not np.all(array > 0):
-            raise ValueError(f"{what} positive, got {float(np.min(array))!r}")
+            raise ValueError(f"{message} positive, got {float(np.min(array))!r}")
         return array
     matrices = array.reshape(-1, *array.shape[-2:])
     for matrix in matrices:
         try:
             arrays.cholesky(arrays.check_symmetric(matrix, name), name)
         except ValueError as error:
-            raise ValueError(f"{what} symmetric, positive-definite ({error})") from error
+            raise ValueError(f"{message} symmetric, positive-definite ({error})") from error
     return array
 
 

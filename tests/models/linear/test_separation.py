@@ -154,6 +154,24 @@ def test_a_single_class_is_named_in_place_of_columns():
         GLM("logit", intercept=True).fit(FRAME, np.ones(N))
 
 
+@pytest.mark.parametrize(
+    ("formula", "likelihood", "held"),
+    [
+        ("zero ~ x", "poisson", "no value above 0"),
+        ("one ~ x", likelihoods.HurdlePoisson(0.5), "no value above 1"),
+        ("surv(one, zero) ~ 1", "exponential", "no event"),
+        ("p(zero, one) ~ x", None, "one outcome"),
+    ],
+)
+def test_rows_without_a_maximum_in_the_intercept_are_named(formula, likelihood, held):
+    table = {"x": np.random.default_rng(6).normal(size=30), "zero": np.zeros(30), "one": np.ones(30)}
+    with pytest.warns(NumericalWarning, match=f"^y holds {held} in all 30 rows, whose weights are bounded"):
+        GLM(formula, likelihood).fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        GLM("one ~ x", "poisson").fit(table)
+
+
 def test_a_rare_column_shrinks():
     with pytest.warns(NumericalWarning, match=SAID):
         posterior = GLM("logit", intercept=True).fit(FRAME, Y)

@@ -60,7 +60,9 @@ def _find_silent_rows(X, scale):
         silent[part] = reach < SMALLEST_REACH
         if not np.all(reach < LARGEST_REACH):
             row = part.start + int(np.argmax(~(reach < LARGEST_REACH)))
-            raise OverflowError(f"the latent value of row {row} leaves the range of float64; rescale the columns of X")
+            raise OverflowError(
+                f"the latent value of row {row} leaves the range of float64; rescale y or the columns of X"
+            )
     return silent
 
 
@@ -78,8 +80,8 @@ def check_memory(dataset, approximation, weights):
     n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
     remedy = "; approximation='diagonal' takes many columns", "approximation"
     size = min(n, d)
-    for count, shape, what in (
+    for count, shape, description in (
         (MATRICES_PER_FIT, (size, size), "matrices"),
         (ROW_COPIES_PER_FIT if n < d else 0, (n, d), "copies of X"),
     ):
-        arrays.allocate_matrices(count, shape, f"approximation='full': {count} {what}, each", *remedy)
+        arrays.allocate_matrices(count, shape, f"approximation='full': {count} {description}, each", *remedy)

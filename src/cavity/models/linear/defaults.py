@@ -190,13 +190,18 @@ def scale_prior_variance(columns, constant, location, size):
 
     Location and size may be (B, 1); the variances are (B, D) then.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         variance = (size / np.where(columns.scale > 0, columns.scale, 1.0)) ** 2
         if constant.any():
             others = np.sum((variance * columns.mean**2)[..., ~constant], axis=-1, keepdims=True)
             reach = INTERCEPT_VARIANCE_RATIO * size**2 + location**2 + others
             variance[..., constant] = reach / columns.mean[constant] ** 2
-    return check_within_range(variance, "prior_variance=None: variances in the scale of the columns")
+    if not np.all((variance > 0) & np.isfinite(variance)):
+        scale = np.where(columns.scale > 0, columns.scale, np.where(constant, np.abs(columns.mean), 1.0))
+        column = int(np.argmax(np.abs(np.log(scale))))
+        what = f"squares of y over column {column}, whose scale is {scale[column]:.3g},"
+        raise OverflowError(f"X: {what} leave the range of float64; rescale the column, or give a prior_variance")
+    return variance
 
 
 def add_intercept(prior, columns, location, size, wide):

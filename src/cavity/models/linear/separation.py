@@ -41,21 +41,24 @@ def warn_of_separation(model, rows, names, added):
     NumericalWarning
         With the names of the columns.
     """
-    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS) or not rows.X.shape[1]:
+    likelihood = model.likelihood
+    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS):
         return
-    if model.likelihood.n_classes == 2 and rows.n > 1 and np.all(rows.y == rows.y[0]):
-        message = f"y holds one class in all {rows.n} rows, whose weights are bounded by the default prior alone"
-        warn(f"{message}; give rows of both classes, or a prior_variance", NumericalWarning)
+    has_intercept = added or bool(find_constant_columns(rows.X, rows.weights).any())
+    if (has_intercept or (likelihood.n_classes == 2 and rows.X.shape[1])) and _are_all_on_one_side(likelihood, rows):
+        held = "one class" if has_classes(likelihood) else f"no value above {np.max(rows.y):g}"
+        held = "one outcome" if likelihood.takes_trials else "no event" if likelihood.takes_event else held
+        others = "both classes" if likelihood.n_classes == 2 else "other kinds"
+        message = f"y holds {held} in all {rows.n} rows, whose weights are bounded by the default prior alone"
+        warn(f"{message}; give rows of {others}, or a prior_variance", NumericalWarning)
         return
-    columns = separating_columns(
-        model.likelihood, rows, added or bool(find_constant_columns(rows.X, rows.weights).any())
-    )
+    columns = separating_columns(likelihood, rows, has_intercept)
     if len(columns):
         names = name_coefficients(names, rows.X.shape[1], False)
-        which = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
-        which += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
+        labels = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
+        labels += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
         warn(
-            f"y is separated by column {which}: the data bound such a coefficient on one side only, the default prior "
+            f"y is separated by column {labels}: the data bound such a coefficient on one side only, the default prior "
             "decides its size; give a prior_variance that says which sizes are plausible, or leave the column out",
             NumericalWarning,
         )
@@ -79,6 +82,14 @@ def find_sides(likelihood, y):
         return y[:, 1] == np.inf, y[:, 0] == (0.0 if likelihood.link == "log" else -np.inf)
     has_hurdle = isinstance(likelihood, HurdlePoisson)  # zeros do not depend on f, ones are likeliest at f = -inf
     return (y == 0) & has_hurdle, y <= has_hurdle
+
+
+def _are_all_on_one_side(likelihood, rows):
+    """Whether the likelihood of all rows, of several, grows with f, or falls: it has no maximum in the intercept."""
+    thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
+    if rows.n < 2 or thresholds_are_open or not can_separate(likelihood):
+        return False
+    return any(np.all(side | rows.left_out) for side in find_sides(likelihood, rows.y))
 
 
 def separating_columns(likelihood, rows, has_intercept):

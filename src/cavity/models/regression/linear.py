@@ -254,7 +254,8 @@ class LinearSweeps:
             job.store(lambda: triangle)
         self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
         if rows.intercept:  # row 0 has the column means, up to a factor; its weight is relative to its prior mean
-            mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
+            with np.errstate(over="ignore"):  # the prior is refused then
+                mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
             location, spread = find_location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
             least = np.finfo(float).eps * np.sqrt(rows.n)  # of a QR
             size_of_effect = REAL_PRIOR_SCALE * spread
@@ -274,10 +275,10 @@ class LinearSweeps:
 
     def start(self):
         """Return q(alpha) as if each column alone explained y, and q(tau) as if all of y were noise."""
-        columns = np.einsum("ij,ij->j", self._factor, self._factor)
-        power = float(self._target @ self._target) or float(self.n_samples)
-        used = np.where(columns > 0, columns, 1.0)
         with np.errstate(over="ignore", under="ignore"):
+            columns = np.einsum("ij,ij->j", self._factor, self._factor)
+            power = float(self._target @ self._target) or float(self.n_samples)
+            used = np.where(columns > 0, columns, 1.0)
             ratios = np.concatenate([used / power, power / used])
         check_within_range(ratios, "X, y: squares of the columns, of y or their ratios")
         alpha = self.prior.around(used / power)

@@ -52,10 +52,13 @@ cdef inline template add_nodes_of_kind(
     cdef double g[NODES]
     cdef double change[NODES]
     cdef double bend[NODES]
+    cdef double places[NODES]
     cdef Node at
     cdef int j
+    for j in range(NODES):                                  # own memory: of others no kind may be vectorised
+        places[j] = x[j]
     for j in range(NODES):
-        node(kind, t, i, x[j], &at)
+        node(kind, t, i, places[j], &at)
         g[j], change[j], bend[j] = weights[j] * cv_exp(at.h), at.change, at.l2
     for j in range(NODES):
         if g[j] > 0.0:                                      # l' and l'' may be infinite beyond

@@ -47,10 +47,10 @@ def test_a_fit_is_that_of_the_library(run, genes, tmp_path):
 def test_groups_and_json(run, genes):
     model = "--formula", "treated + (1 | donor)", "--likelihood", "poisson"
     status, out, _ = run(genes, "--target", "gene_1,gene_2", *model, "--json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert status == 0
-    assert found["summary"]["rows"] == ["gene_1", "gene_2"]
-    assert next(iter(found["summary"]["columns"])) == "sd(intercept | donor)"
+    assert result["summary"]["rows"] == ["gene_1", "gene_2"]
+    assert next(iter(result["summary"]["columns"])) == "sd(intercept | donor)"
 
 
 def test_successes_in_trials(run, genes, tmp_path):
@@ -90,10 +90,10 @@ def test_rows_without_a_value_are_left_out(run, genes, tmp_path):
 
 def test_what_is_refused(run, genes):
     model = "--formula", "~ treated", "--likelihood", "poisson"
-    for words, message in (
+    for text, message in (
         (("--target", "cell_*", *model), "cell_*"),
         (("--target", "gene_*", *model, "--effect", "dose"), "there is no 'dose'"),
     ):
-        status, _, error = run(genes, *words)
+        status, _, error = run(genes, *text)
         assert status == 2
         assert message in error

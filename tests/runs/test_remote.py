@@ -49,8 +49,8 @@ def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):
 def test_results_come_in_order():
     with Threads(1) as thread:
         source = open_source(da.from_array(X, chunks=(61, 2)), "X", ndim=(2,), block_rows=BLOCK)
-        found = list(map_runs(first_row, None, [source], thread, grain=1))
-    assert found == list(range(0, N, BLOCK))
+        result = list(map_runs(first_row, None, [source], thread, grain=1))
+    assert result == list(range(0, N, BLOCK))
 
 
 def first_row(run, _):
@@ -131,8 +131,8 @@ def test_what_is_in_memory_does_not_go_with_a_collection():
 
 def test_processes_that_differ_are_told_once():
     known = set()
-    remote._compare({remote.describe_build()}, known)
+    remote.compare_builds({remote.describe_build()}, known)
     with pytest.warns(NumericalWarning, match=r"the processes that work on the data differ \(another.*; cavity"):
-        remote._compare({"another"}, known)
-    remote._compare({"another"}, known)
+        remote.compare_builds({"another"}, known)
+    remote.compare_builds({"another"}, known)
     assert "kernels" in remote.describe_build()

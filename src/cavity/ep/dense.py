@@ -261,10 +261,12 @@ class Dense(Geometry):
                 return new_tau, new_rho, skipped, h, g
         return super().renew(sites, belief, part, x, tau, rho, up, down, h, g)
 
-    def run_passes(self, sites, belief, tau, rho, best, most, tol):
+    def run_passes(self, schedule, sites, belief, tau, rho, best, most, tol):
         """Do undamped passes in one call, see `Geometry.run_passes`, where all rows are one block in memory."""
         is_block = not self.stored and self.n_rows <= self.block and len(self.groups) == 1
-        if not (is_block and self.tiled and 0 < self.size <= MAX_LOOP_COLUMNS and self.root.ndim == 1):
+        if schedule != "parallel" or not (
+            is_block and self.tiled and 0 < self.size <= MAX_LOOP_COLUMNS and self.root.ndim == 1
+        ):
             return None
         changes = np.empty(min(most, max(1, MAX_BLOCK_ROWS // self.n_rows)))  # Ctrl-C interrupts between two calls
         site_parameters, numbers = np.empty((2, 2, self.n_rows)), np.empty((2, 3 + 4 * self.size, self.size))

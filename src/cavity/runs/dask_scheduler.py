@@ -162,6 +162,12 @@ class Scheduler:
             if futures is not None and self.client.status == "running":
                 self.client.cancel(futures)
 
+    def explain_loss(self, error, message):
+        """Return what to raise for an error of dask where it is not known which chunk it is of."""
+        if self.client is not None and self.client.status != "running":
+            return _closed()
+        return RuntimeError(f"{message}: {type(error).__name__}: {error}")
+
     def _explain(self, error, graph, futures, spans, parts):
         """Return what to raise for an error of dask or of a chunk; None for the error itself."""
         if self.client is not None and self.client.status != "running":

@@ -250,6 +250,7 @@ REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
 SEARCHED_ROWS = "models.linear.evidence_search.MIN_SAMPLED_ROWS models.linear.evidence_search.SAMPLE_ROWS"
 BLOCKS_OF_FILES = "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.MIN_GRAM_ROWS covariances.program.MIN_GRAM_NUMBERS"
+JOINT_SITES = "ep.latent.JOINT_SITES ep.latent.MAX_COMPILED_ROWS"
 SPARSE_FILES = ("inducing_basis", "rows", "new_data_factor", "bound_increment")
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_PER_BLOCK" for name in SPARSE_FILES)
 HUGE = 1 << 40
@@ -278,8 +279,10 @@ SWITCHES = [
     Switch(WAITING_ROWS, (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
     Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), streaming()),
     Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
-    Switch("ep.latent.JOINT_SITES", (N, 7), process(probit, schedule="sequential"), RULES),
-    Switch("ep.latent.JOINT_SITES", (N, 7), process(student), RULES, "-student"),
+    Switch("ep.latent.MAX_COMPILED_ROWS", (N, N - 1), process(probit, schedule="sequential"), RULES),
+    Switch("ep.latent.MAX_COMPILED_ROWS", (N, N - 1), process(student), RULES, "-student"),
+    Switch(JOINT_SITES, ((64, 0), (7, 0)), process(probit, schedule="sequential"), RULES),
+    Switch(JOINT_SITES, ((64, 0), (7, 0)), process(student), RULES, "-student"),
     Switch("ep.latent.SWEEPS_PER_REBUILD", (HUGE, 1), process(probit, schedule="sequential"), RULES),
     Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, N), process(student), ROUNDING),
     Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),

@@ -319,12 +319,13 @@ def converge(int kind, const double[::1] parameters,
              double[::1] changes):                # out   (n,): of passes, n of them at most
     """Do passes from sites[0] and posteriors[0] without damping. Returns their number k; the last is at k % 2.
 
-    A pass that leaves a site alone or brings no progress does not count; it is for the caller to do it.
+    Only the last may be no progress. One that leaves a site alone does not count; it is for the caller to do it.
     """
     cdef Design design
     cdef Posterior pair[2]
     cdef Py_ssize_t d = x.shape[1], done = 0, now = 0
     cdef double change
+    cdef bint goes_on = True
     cdef void *memory = scratch_for(d)
     cdef double *work = <double *>malloc(2 * d * d * sizeof(double))
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
@@ -335,14 +336,13 @@ def converge(int kind, const double[::1] parameters,
     with nogil:
         design = design_of(x, base, memory)
         pair[0], pair[1] = posterior_at(&posteriors[0, 0, 0], d), posterior_at(&posteriors[1, 0, 0], d)
-        while done < changes.shape[0]:
+        while goes_on and done < changes.shape[0]:
             change = renew_posterior(&design, &rows, start_of(prior_mean), &root[0], &sites[now, 0, 0],
                                      &sites[1 - now, 0, 0], &pair[now], &pair[1 - now], work)
-            if not change < progress * best:
+            if change != change:
                 break
+            goes_on = tol < change < progress * best
             changes[done], best, now, done = change, change, 1 - now, done + 1
-            if change <= tol:
-                break
         free(memory)
         free(work)
     return done

@@ -4,8 +4,9 @@
 equations in this file are those of the book, with a fraction f of the site in the place of the site.
 """
 
-from libc.math cimport INFINITY, fabs
+from libc.math cimport INFINITY, NAN, fabs, sqrt
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
@@ -109,6 +110,88 @@ def sweep(int kind, const double[::1] parameters,
                 for k in range(j, n):
                     covariance[j, k] -= c * covariance[i, k]
     return skipped, total
+
+
+cdef struct Values:                          # of N function values; consecutive
+    double *joint                            # (N, N): lower triangle of their covariance under the posterior
+    double *mean                             # (N,): less their base
+    double *variance                         # (N,)
+    double *tau                              # (N,): sites
+    double *rho                              # (N,)
+
+
+cdef inline Values values_at(double *numbers, Py_ssize_t n) noexcept nogil:
+    cdef Values at
+    at.joint, at.mean, at.variance = numbers, numbers + n * n, numbers + n * n + n
+    at.tau, at.rho = at.variance + n, at.variance + 2 * n
+    return at
+
+
+cdef double visit_values(
+    Rows *rows, const double *base, const Values *old, const Values *new, Py_ssize_t n, double *work,
+) noexcept nogil:
+    """Visit all sites in order, without damping: the change of the marginals, or nan where that is not a whole pass, as
+    a site was skipped or a variance lost its digits. `work` is (N,)."""
+    cdef Py_ssize_t i, j, k
+    cdef double largest = 0.0, change
+    cdef double *row
+    cdef Renewal step
+    memcpy(new.joint, old.joint, (n * n + 4 * n) * sizeof(double))
+    for i in range(n):
+        new.mean[i] += base[i]
+    for i in range(n):
+        if not renew(rows, i, new.mean[i], new.joint[i * n + i], new.tau[i], new.rho[i], 1.0, 1.0, &step):
+            return NAN
+        new.tau[i] += step.tau
+        new.rho[i] += step.rho
+        for j in range(n):
+            work[j] = new.joint[i * n + j] if j <= i else new.joint[j * n + i]
+        for j in range(n):                   # mean += shift V_i, V -= shrink V_i V_i'       (3.70)
+            new.mean[j] += step.shift * work[j]
+        for j in range(n):
+            row, change = new.joint + j * n, step.shrink * work[j]
+            for k in range(j + 1):
+                row[k] -= change * work[k]
+    for i in range(n):
+        new.mean[i] -= base[i]
+        new.variance[i] = new.joint[i * n + i]
+        if not new.variance[i] > 0.0:
+            return NAN
+        change = fabs(new.mean[i] - old.mean[i]) / sqrt(new.variance[i])
+        largest = change if not change <= largest else largest
+        change = fabs(old.variance[i] / new.variance[i] - 1.0)
+        largest = change if not change <= largest else largest
+    return largest
+
+
+def sweep_values(int kind, const double[::1] parameters,
+                 const double[::1] power, const double[::1] fraction, const double[::1] residual,
+                 const double[::1] y, const double[::1] extra,    # all as for sweep
+                 const double[::1] base,       # in    (n,)
+                 double[:, :, ::1] states,     # inout (2, n + 4, n): a posterior, see Values, and the next
+                 double best, double progress, # in    passes go on while changes are below progress times the best
+                 double tol,                   # in    ... and above it
+                 double[::1] changes):         # out   (m,): of passes, m of them at most
+    """Do sweeps over all sites, each a rank-1 update of the covariance a site. Returns their number k; the last is in
+    states[k % 2]. Only the last may be no progress; a sweep that is no whole pass does not count."""
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef Py_ssize_t n = y.shape[0], done = 0
+    cdef Values pair[2]
+    cdef double change
+    cdef bint goes_on = True
+    cdef double *work = <double *>calloc(n, sizeof(double))
+    if work == NULL:
+        raise MemoryError
+    with nogil:
+        pair[0], pair[1] = values_at(&states[0, 0, 0], n), values_at(&states[1, 0, 0], n)
+        while goes_on and done < changes.shape[0]:
+            change = visit_values(&rows, &base[0], &pair[done % 2], &pair[1 - done % 2], n, work)
+            if change != change:
+                break
+            goes_on = tol < change < progress * best
+            changes[done], best, done = change, change, done + 1
+        free(work)
+    return done
 
 
 cdef struct Weights:                         # q(a) = N(mean, covariance), rows of whole lanes, 0 beyond the last column

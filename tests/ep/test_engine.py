@@ -9,7 +9,7 @@ from support.tolerances import AT_REST
 
 import cavity
 from cavity import _core, likelihoods
-from cavity.ep import dense
+from cavity.ep import dense, latent
 from cavity.ep.engine import Engine
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
@@ -79,6 +79,31 @@ def test_passes_in_one_call_have_the_bits_of_passes_one_by_one(n, d, likelihood,
         np.testing.assert_array_equal(fit.sites.tau, one_by_one.sites.tau)
         np.testing.assert_array_equal(fit.trace["change"], one_by_one.trace["change"])
         np.testing.assert_array_equal(fit.trace["improper"], one_by_one.trace["improper"])
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Probit(), likelihoods.StudentT(2.0, 0.1), likelihoods.Poisson()])
+@pytest.mark.parametrize("n", [1, 21, 128])
+def test_sweeps_of_a_process_in_one_call(likelihood, n, monkeypatch):
+    """They have the bits of sweeps one by one, in all variants, and the fixed point of sweeps by blocks."""
+    rng = np.random.default_rng(n)
+    X = np.sort(rng.uniform(-3.0, 3.0, (n, 1)), axis=0)
+    f = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=n)
+    y = np.where(f > 0.0, 1, -1) if likelihood.n_classes == 2 else np.round(np.exp(f))
+    arguments = dict(X=X, y=y, offset=0.1 * X[:, 0], schedule="sequential", learn=False)
+    model = cavity.GaussianProcess("rbf", likelihood, mean=0.0)
+    one_by_one = model.fit(**arguments, callback=lambda event: None)
+    for variant in _core.variants("ep"):
+        monkeypatch.setattr(latent, "ep_kernel", _core.load("ep", variant))
+        fit = model.fit(**arguments)
+        assert (fit.n_iter, fit.log_evidence) == (one_by_one.n_iter, one_by_one.log_evidence)
+        np.testing.assert_array_equal(fit.sites.tau, one_by_one.sites.tau)
+        np.testing.assert_array_equal(fit.trace["change"], one_by_one.trace["change"])
+    monkeypatch.setattr(latent, "MAX_COMPILED_ROWS", 0)
+    by_blocks = model.fit(**arguments)
+    assert by_blocks.converged == fit.converged
+    assert by_blocks.n_iter == fit.n_iter
+    np.testing.assert_allclose(fit.sites.rho, by_blocks.sites.rho, rtol=AT_REST, atol=AT_REST)
+    assert fit.log_evidence == pytest.approx(by_blocks.log_evidence, rel=AT_REST)
 
 
 @pytest.mark.parametrize("most", [300, 4096])

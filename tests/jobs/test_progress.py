@@ -52,7 +52,7 @@ def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypat
     assert len(seen) == 1
     reading = job.stage("reading")
     for done in (1, 2, 4):
-        reading.report_share(done, 4, 100, whole=True)
+        reading.report_share(done, 4, 100, is_total=True)
     assert [(event.stage, event.n_iter, event.passes_left) for event in seen[1:]] == [
         ("reading", 1, 3.0),
         ("reading", 2, 2.0),

@@ -131,8 +131,8 @@ def test_what_is_in_memory_does_not_go_with_a_collection():
 
 def test_processes_that_differ_are_told_once():
     known = set()
-    remote._compare({remote.describe_build()}, known)
+    remote.compare_builds({remote.describe_build()}, known)
     with pytest.warns(NumericalWarning, match=r"the processes that work on the data differ \(another.*; cavity"):
-        remote._compare({"another"}, known)
-    remote._compare({"another"}, known)
+        remote.compare_builds({"another"}, known)
+    remote.compare_builds({"another"}, known)
     assert "kernels" in remote.describe_build()

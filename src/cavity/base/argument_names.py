@@ -124,17 +124,17 @@ def _names_elsewhere(cls, is_constructor):
     return ("fit", _names_of(cls.fit) or ()) if is_constructor else (f"{cls.__name__}()", _names_of(cls.__init__) or ())
 
 
-def describe_way_out(name, names, elsewhere=("", ())):
+def describe_way_out(name, names, other=("", ())):
     """Return the end of a message about an argument: what has its meaning, what is spelled alike, or what there is."""
-    place, names_there = elsewhere
-    meant = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names), None)
-    if meant is not None:
-        return f"; the argument for that is {meant}{RELATIONS_TO_PENALTIES.get((name, meant), '')}"
+    owner, names_there = other
+    match = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names), None)
+    if match is not None:
+        return f"; the argument for that is {match}{RELATIONS_TO_PENALTIES.get((name, match), '')}"
     if name in names_there:
-        return f"; it is an argument of {place}"
-    meant = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names_there), None)
-    if meant is not None:
-        return f"; the argument for that is {meant} of {place}{RELATIONS_TO_PENALTIES.get((name, meant), '')}"
+        return f"; it is an argument of {owner}"
+    match = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names_there), None)
+    if match is not None:
+        return f"; the argument for that is {match} of {owner}{RELATIONS_TO_PENALTIES.get((name, match), '')}"
     if name in ADVICE_BY_NAME:
         return f"; {ADVICE_BY_NAME[name]}"
     return suggest_names(name, names) or suggest_names(name, names_there) or f"; there are {', '.join(names)}"

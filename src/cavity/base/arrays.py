@@ -135,8 +135,8 @@ def check_finite(array, name, columns=None):
     rows = array.reshape(1) if array.ndim == 0 else array
     index = find_nonfinite(rows)
     if index is not None:
-        place = describe_bad_entry(rows[index], name, index if array.ndim else (), columns)
-        raise mark_missing(error_of(name, f"must be finite, got {place}"), rows[index])
+        entry = describe_bad_entry(rows[index], name, index if array.ndim else (), columns)
+        raise mark_missing(error_of(name, f"must be finite, got {entry}"), rows[index])
 
 
 def describe_entry(name, index, columns=None):
@@ -149,8 +149,8 @@ def describe_entry(name, index, columns=None):
 
 def describe_bad_entry(value, name, index, columns=None):
     """Return the description of an entry that should not be there."""
-    place = describe_entry(name, index, columns)
-    return f"{place} = {value}" if columns is None else f"{value} in {place}"
+    entry = describe_entry(name, index, columns)
+    return f"{entry} = {value}" if columns is None else f"{value} in {entry}"
 
 
 def find_nonfinite(rows):
@@ -252,15 +252,15 @@ def check_shaped(value, name, shape):
     return np.ascontiguousarray(array)
 
 
-def allocate_matrix(shape, what, way_out=""):
+def allocate_matrix(shape, description, way_out=""):
     """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
 
     `what` begins the message, `way_out` ends it.
     """
-    return allocate_matrices(1, shape, what, way_out)[0]
+    return allocate_matrices(1, shape, description, way_out)[0]
 
 
-def allocate_matrices(count, shape, what, way_out="", argument=""):
+def allocate_matrices(count, shape, description, way_out="", argument=""):
     """Return several such matrices, or raise MemoryError with the bytes they need together, by that argument."""
     needed = 8 * count * shape[0] * shape[1]
     try:
@@ -268,7 +268,7 @@ def allocate_matrices(count, shape, what, way_out="", argument=""):
             raise MemoryError
         return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
-        message = f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}"
+        message = f"{description} of shape {shape} needs {needed} bytes, more than there are{way_out}"
         raise name_arguments(MemoryError(message), argument) from None
 
 

@@ -53,10 +53,10 @@ def _has_inner_values(x, low, high):
     return mask
 
 
-def _sum_blocks(X, step, *about, weights, each_block):
+def _sum_blocks(X, step, *extra, weights, each_block):
     """Yield the sums of blocks of so many rows in order."""
     for part, x in each_block(X, step):
-        yield sum_block(x, *about, None if weights is None else weights[part])
+        yield sum_block(x, *extra, None if weights is None else weights[part])
 
 
 def column_scales(X, weights=None, each_block=_iterate_blocks, sums=None):

@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -79,8 +80,25 @@ def suggest_dropping(fit: Method) -> Method:
     return call
 
 
+_collected = ContextVar("collected", default=None)  # messages of warnings, where they are collected
+
+
+@contextmanager
+def collect_warnings():
+    """A context in which messages of warnings of the library, on this thread, are put into a list, and not issued."""
+    messages = []
+    token = _collected.set(messages)
+    try:
+        yield messages
+    finally:
+        _collected.reset(token)
+
+
 def warn(message, category):
     """Warn at the line that called the library, however deep in it this is; scikit-learn and dask may be in between."""
+    if _collected.get() is not None:
+        _collected.get().append(message)
+        return
     frame, level = sys._getframe(1), 2  # level 1 is this function
     inner = ("cavity", "sklearn", "dask")
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inner:
@@ -98,10 +116,10 @@ def raise_status(status, row, action):
         raise ZeroDivisionError(f"{action}: element {row} of the divisor is a point mass (rho = inf)")
 
 
-def check_within_range(values, what):
+def check_within_range(values, description):
     """Return `values`, or raise OverflowError if one of them is not finite; `what` begins the message."""
     if not np.isfinite(values).all():
-        raise OverflowError(f"{what} leave the range of float64; rescale the variable")
+        raise OverflowError(f"{description} leave the range of float64; rescale the variable")
     return values
 
 

@@ -194,10 +194,10 @@ def order_columns(X, columns, name="X"):
     return pick_columns(X, [names.index(column) for column in columns])
 
 
-def check_same_names(names, others, what="columns"):
+def check_same_names(names, others, kind="columns"):
     """Return the names that two posteriors share, where one has any; ValueError if they differ, in names or order."""
     if names is not None and others is not None and names != others:
-        raise ValueError(f"other must be of the {what} {join_names(names)}, in this order, got {join_names(others)}")
+        raise ValueError(f"other must be of the {kind} {join_names(names)}, in this order, got {join_names(others)}")
     return others if names is None else names
 
 
@@ -308,9 +308,9 @@ def check_numbers(table, name):
         kind = None if _is_plain(dtype) else _find_refusal(column)
         if kind is not None:
             what, cure = kind
-            where = f"dtype {dtype} ({what})" if names is None else f"{what} in column {names[j]!r} (dtype {dtype})"
+            text = f"dtype {dtype} ({what})" if names is None else f"{what} in column {names[j]!r} (dtype {dtype})"
             cure = CLASSES_NEEDED_HINT if name == "y" and what in ("categories", "text") else cure
-            raise TypeError(f"{name} must hold real numbers, got {where}; {cure}")
+            raise TypeError(f"{name} must hold real numbers, got {text}; {cure}")
 
 
 def to_uniform_array(table, copy=False):
@@ -401,16 +401,16 @@ def _find_refusal(column):
     """What a column holds if that is no numbers, and what to do about it; else None."""
     if NUMBER_TYPES.match(str(dtype_of(column)).lower()):
         return None
-    word = _type_word(column)
-    kind = next((what, cure) for pattern, what, cure in REFUSED_COLUMN_TYPES if pattern.match(word))
+    name = _type_word(column)
+    kind = next((what, cure) for pattern, what, cure in REFUSED_COLUMN_TYPES if pattern.match(name))
     is_date = kind[0] == "text" and DATE_AS_TEXT.match(str(_first_value(column)))
     return ("dates as text", TURN_TEXT_INTO_DAYS) if is_date else kind
 
 
 def _type_word(column):
     """The type of the entries of a column in lower case; that of the first one if they are Python's objects."""
-    word = str(dtype_of(column)).lower()
-    return type(_first_value(column)).__name__.lower() if word == "object" else word
+    name = str(dtype_of(column)).lower()
+    return type(_first_value(column)).__name__.lower() if name == "object" else name
 
 
 def _first_value(column):

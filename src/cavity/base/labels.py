@@ -239,8 +239,8 @@ def _read_categories(y):
     """Return the categories of a column that lists them in order, and whether the order means something; else None."""
     dtype = frames.dtype_of(y)
     if hasattr(dtype, "ordered") and hasattr(y, "to_pylist"):  # an Arrow dictionary, in the order of appearance if not
-        whole = y.unify_dictionaries().chunk(0) if hasattr(y, "unify_dictionaries") and y.num_chunks else y
-        return (whole.dictionary.to_pylist(), True) if dtype.ordered and hasattr(whole, "dictionary") else (None, False)
+        chunk = y.unify_dictionaries().chunk(0) if hasattr(y, "unify_dictionaries") and y.num_chunks else y
+        return (chunk.dictionary.to_pylist(), True) if dtype.ordered and hasattr(chunk, "dictionary") else (None, False)
     if hasattr(dtype, "ordered"):  # pandas
         return dtype.categories.tolist(), bool(dtype.ordered)
     if str(dtype).startswith("Enum"):  # polars

@@ -29,10 +29,10 @@ def _get_cgroup_bytes(of_process, groups):
         return inf
     limits = [inf]
     for line in lines:
-        _, controllers, place = line.split(":", 2)
+        _, controllers, group_path = line.split(":", 2)
         if controllers in ("", "memory"):
             folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
-            inner = PurePosixPath(place).relative_to("/")
+            inner = PurePosixPath(group_path).relative_to("/")
             limits += [_read_limit(folder / inner_path / name) for inner_path in (inner, *inner.parents)]
     return min(limits)
 

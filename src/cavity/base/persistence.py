@@ -173,9 +173,9 @@ def has_ended(process):
 def write(path, kind, arrays, settings):
     """Write arrays and settings to `path`, whole or not at all; ValueError where its suffix is that of tables."""
     check_not_table(path)
-    about = {"kind": kind, "format": FILE_FORMAT_VERSION, "cavity": __version__, "build": describe_build()}
-    about |= {"arrays": [*arrays], "settings": settings}
-    header = json.dumps(about)
+    header_fields = {"kind": kind, "format": FILE_FORMAT_VERSION, "cavity": __version__, "build": describe_build()}
+    header_fields |= {"arrays": [*arrays], "settings": settings}
+    header = json.dumps(header_fields)
     with open_whole_file(path) as file:
         np.savez(file, **{HEADER_NAME: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 

@@ -99,11 +99,11 @@ def _head_of_summary(posterior):
     """Return the first rows of the summary in HTML, "" where there is none."""
     if not hasattr(posterior, "summary"):
         return ""
-    whole = posterior.summary()
-    names, columns = whole.names[:ROWS_SHOWN], {name: rows[:ROWS_SHOWN] for name, rows in whole.columns.items()}
-    more = len(whole.names) > ROWS_SHOWN
-    notes = (f"the first {ROWS_SHOWN} of {len(whole.names)} rows of summary()",) if more else ()
-    return replace(whole, title="", names=names, columns=columns, notes=notes, below=None)._repr_html_()
+    summary = posterior.summary()
+    names, columns = summary.names[:ROWS_SHOWN], {name: rows[:ROWS_SHOWN] for name, rows in summary.columns.items()}
+    more = len(summary.names) > ROWS_SHOWN
+    notes = (f"the first {ROWS_SHOWN} of {len(summary.names)} rows of summary()",) if more else ()
+    return replace(summary, title="", names=names, columns=columns, notes=notes, below=None)._repr_html_()
 
 
 def set_fields(record, **values):
@@ -146,7 +146,7 @@ class Frozen(Public):
         if type(self).__reduce__ is not object.__reduce__:  # it is built anew from its parts
             return super().__reduce_ex__(protocol)
         state = self.__getstate__()
-        frozen = {place for place, array in _arrays_in(state) if not array.flags.writeable}
+        frozen = {path for path, array in _arrays_in(state) if not array.flags.writeable}
         return _restore, (type(self), state, frozen)
 
 
@@ -177,8 +177,8 @@ def _hashable(value):
 
 def _restore(cls, state, frozen):
     """Return a record of a class in that state, its arrays at the places in `frozen` read-only."""
-    for place, array in _arrays_in(state):
-        if place in frozen:
+    for path, array in _arrays_in(state):
+        if path in frozen:
             array.flags.writeable = False
     record: ClassVar[Any] = cls.__new__(cls)
     if hasattr(record, "__setstate__"):  # dataclasses with slots
@@ -190,12 +190,12 @@ def _restore(cls, state, frozen):
     return record
 
 
-def _arrays_in(value, place=()):
+def _arrays_in(value, path=()):
     """Yield (place, array) for the arrays in a value; a place is a tuple of names and numbers that lead there."""
     if isinstance(value, np.ndarray):
-        yield place, value
+        yield path, value
     for name, part in _parts(value):
-        yield from _arrays_in(part, (*place, name))
+        yield from _arrays_in(part, (*path, name))
 
 
 def _parts(value):

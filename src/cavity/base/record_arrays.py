@@ -96,8 +96,8 @@ class Array:
         forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
         matched = next((form for form in forms if form is not None), None)
         if matched is None:
-            named = self.axes.replace("-1", "").split()
-            axis_sizes = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
+            axis_names = self.axes.replace("-1", "").split()
+            axis_sizes = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in axis_names)
             known_sizes = f", where {axis_sizes}" if axis_sizes else ""
             raise ValueError(f"array {name!r} must have axes {self.axes!r}{known_sizes}, got shape {array.shape}")
         domain_description, test = ARRAY_DOMAINS[self.domain]
@@ -123,9 +123,9 @@ def _matched(shape, form, sizes):
     if len(axes) != len(shape):
         return None
     for axis, size in zip(axes, shape, strict=True):
-        axis, _, less = axis.partition("-")
-        whole = size + int(less or 0)
-        expected_size = int(axis) if axis.isdigit() else sizes.setdefault(axis, whole)
-        if whole != expected_size or (whole == 0 and not axis.islower()):
+        axis, _, subtracted = axis.partition("-")
+        full_size = size + int(subtracted or 0)
+        expected_size = int(axis) if axis.isdigit() else sizes.setdefault(axis, full_size)
+        if full_size != expected_size or (full_size == 0 and not axis.islower()):
             return None
     return sizes

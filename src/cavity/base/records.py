@@ -145,15 +145,15 @@ def _short(value):
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _entries(values, table, what):
+def _entries(values, table, prefix):
     """Return the entries of a table for all values, in its order; all must be known, and none missing."""
     plain = {name.removesuffix("?"): (entry, name.endswith("?")) for name, entry in table.items()}
     unknown = next((name for name in values if name not in plain), None)
     if unknown is not None:
-        raise ValueError(f"{what}{unknown}' is not known")
+        raise ValueError(f"{prefix}{unknown}' is not known")
     missing = next((name for name, (_, optional) in plain.items() if name not in values and not optional), None)
     if missing is not None:
-        raise ValueError(f"{what}{missing}' is missing")
+        raise ValueError(f"{prefix}{missing}' is missing")
     return {name: entry for name, (entry, _) in plain.items() if name in values}
 
 
@@ -194,11 +194,11 @@ class Record:
 
     def list_paths(self, name):
         """Return the places of an array or setting, each as a list of attributes on the way."""
-        places = {"trace_": "trace.", "": ""} | self.places
-        prefixes = [begin for begin in places if name.startswith(begin) and begin[-1:] in ("", "_")]
-        begins = name if name in places else max(prefixes, key=len)
-        ways = places[begins].split() or [""]
-        return [f"{way}{name.removeprefix(begins)}".split(".", way.count(".")) for way in ways]
+        prefix_paths = {"trace_": "trace.", "": ""} | self.places
+        prefixes = [begin for begin in prefix_paths if name.startswith(begin) and begin[-1:] in ("", "_")]
+        begins = name if name in prefix_paths else max(prefixes, key=len)
+        parents = prefix_paths[begins].split() or [""]
+        return [f"{parent}{name.removeprefix(begins)}".split(".", parent.count(".")) for parent in parents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,18 +236,18 @@ def _name_in_files(declared):
     return declared.metadata["name"] or f"{declared.name}{'' if declared.default is MISSING else '?'}"
 
 
-def _declared(form, begin="", way=""):
+def _declared(form, begin="", parent=""):
     """Yield (name in files, form, place) of what files have by a dataclass or a table."""
     if isinstance(form, Mapping):
         entries = [(name, name.removesuffix("?"), part) for name, part in form.items()]
     else:
         saved_fields = [f for f in fields(form) if f.metadata.get("saved")] if is_dataclass(form) else []
         entries = [(_name_in_files(f), f.name, f.metadata["saved"]) for f in saved_fields]
-    for name, place, part in entries:
+    for name, attribute, part in entries:
         if isinstance(part, Part):
-            yield from _declared(part.form, begin + part.begin, f"{way}{place}.")
+            yield from _declared(part.form, begin + part.begin, f"{parent}{attribute}.")
         else:
-            yield f"{begin}{name}", part, f"{way}{place}"
+            yield f"{begin}{name}", part, f"{parent}{attribute}"
 
 
 @cache
@@ -334,19 +334,19 @@ def check(record, arrays, settings):
     ValueError
         Naming the first array or setting that is missing, not known, or not as it must be.
     """
-    claims, sizes, checked = [], {}, {}
+    claims, sizes, checked_arrays = [], {}, {}
     settings = _setting("", settings, record.settings, claims)
     for name, entry in _entries(arrays, record.table(settings), "array '").items():
-        checked[name], sizes = entry.check(name, arrays[name], sizes)
+        checked_arrays[name], sizes = entry.check(name, arrays[name], sizes)
     for name, size, axis in claims:
         if size != sizes.setdefault(axis, size):
             raise ValueError(f"setting {name!r} must be of size {axis} = {sizes[axis]} like the arrays, got {size}")
     for rule in record.rules:
         with refusing():
-            message = rule(checked, settings, sizes)
+            message = rule(checked_arrays, settings, sizes)
         if message is not None:
             raise ValueError(message)
-    return checked, settings
+    return checked_arrays, settings
 
 
 def together(*names):

@@ -231,10 +231,10 @@ def format_table(title, rows):
     return "\n".join([title, *(f"  {name:<{width}}  {value}".replace("\n", below) for name, value in rows)])
 
 
-def format_count(count, word):
+def format_count(count, noun):
     """Return a number of things in words: "1 pass", "3 passes"."""
-    several = f"{word}es" if word.endswith(("s", "ch")) else f"{word}s"
-    return f"{count} {word if count == 1 else several}"
+    several = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    return f"{count} {noun if count == 1 else several}"
 
 
 def title_of(posterior):

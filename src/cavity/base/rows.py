@@ -69,13 +69,13 @@ class Rows:
     def joined(self, other):
         """Return these rows and then others; both have X, and both or neither noise."""
 
-        def both(name):
+        def join_field(name):
             pair = [(rows.n, getattr(rows, name)) for rows in (self, other)]
             if all(value is None for _, value in pair):
                 return None
             return np.concatenate([np.full(n, VALUES_OF_NONE[name]) if value is None else value for n, value in pair])
 
-        return replace(self, **{f.name: both(f.name) for f in fields(self)})
+        return replace(self, **{f.name: join_field(f.name) for f in fields(self)})
 
     @property
     def unequal_weights(self):
@@ -207,12 +207,12 @@ def check_observations(likelihood, y, n):
     array = np.asarray(y)
     if array.ndim == 0 or len(array) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got shape {array.shape}")
-    checked = likelihood.check(y)
-    if np.ndim(checked) < likelihood._y_ndim:  # two numbers pass for one pair, and there are two rows
+    y_checked = likelihood.check(y)
+    if np.ndim(y_checked) < likelihood._y_ndim:  # two numbers pass for one pair, and there are two rows
         raise ValueError(f"y must have {likelihood._y_ndim} dimensions, a row for each of X, got shape {array.shape}")
-    if len(checked) != n:
-        raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(checked)}")
-    return np.ascontiguousarray(checked)  # kernels want rows side by side; y may be a column of a table
+    if len(y_checked) != n:
+        raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(y_checked)}")
+    return np.ascontiguousarray(y_checked)  # kernels want rows side by side; y may be a column of a table
 
 
 def check_row_weights(value, n, *, some=True):

@@ -33,8 +33,8 @@ def _find_logit_volume(x):
 
 
 def _find_fisher_z_volume(x):
-    both = (1.0 - x) * (1.0 + x)
-    return np.log(0.5 * both), -x, 2.0 / both
+    product = (1.0 - x) * (1.0 + x)
+    return np.log(0.5 * product), -x, 2.0 / product
 
 
 def _find_real_volume(x):

@@ -34,8 +34,8 @@ def serialize(record, posterior):
     def present(table):
         for entry, form in table.items():
             name = entry.removesuffix("?")
-            place = record.list_paths(name)[0]
-            value = _get_at(formed if place[0] in formed else posterior, place)
+            path = record.list_paths(name)[0]
+            value = _get_at(formed if path[0] in formed else posterior, path)
             if value is not None or isinstance(form, Nullable):
                 yield name, form, value
 
@@ -43,9 +43,9 @@ def serialize(record, posterior):
     return {name: np.asarray(value) for name, _, value in present(record.table(settings))}, settings
 
 
-def _get_at(value, place):
+def _get_at(value, path):
     """Return what is at a place in a value, None if there is none."""
-    for name in place:
+    for name in path:
         if value is None:
             return None
         entries = {str(i): item for i, item in enumerate(value)} if isinstance(value, tuple) else value
@@ -94,9 +94,9 @@ def deserialize(record, cls, model, arrays, settings):
     """
     tree = {}
     for name, value in [*settings.items(), *arrays.items()]:
-        for *way, last in record.list_paths(name):
+        for *parents, last in record.list_paths(name):
             node = tree
-            for step in way:
+            for step in parents:
                 node = node.setdefault(step, {})
             node[last] = value
     if model is not None:

@@ -62,8 +62,8 @@ def _check_integers(values, n, name):
 def _check_indices(indices, entries, length, name, stop=None):
     """Raise unless there are as many indices as entries, and those up to `stop` are at least 0 and below a length."""
     _check_integers(indices, entries, name)
-    used = indices[:stop]
-    unsigned = used.view(used.dtype.str.replace("i", "u"))  # negative ones are the largest
-    if len(used) and unsigned.max() >= length:
-        i = int(np.argmax((used < 0) | (used >= length)))
-        raise arrays.error_of(name, f"must be at least 0 and below {length}, got {used[i]} at position {i}")
+    stored = indices[:stop]
+    unsigned = stored.view(stored.dtype.str.replace("i", "u"))  # negative ones are the largest
+    if len(stored) and unsigned.max() >= length:
+        i = int(np.argmax((stored < 0) | (stored >= length)))
+        raise arrays.error_of(name, f"must be at least 0 and below {length}, got {stored[i]} at position {i}")

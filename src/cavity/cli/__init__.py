@@ -63,7 +63,7 @@ def build_parser(arguments=None):
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     fit = commands.add_parser("fit", help="fit a model to a table and print the posterior")
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
-    typed = None if arguments is None else [word for word in arguments if not word.startswith("-")]
+    typed = None if arguments is None else [argument for argument in arguments if not argument.startswith("-")]
     top.commands = {}
     for name, command_name, help_line in COMMAND_TABLE:
         command_words = tuple(name.split())
@@ -110,7 +110,7 @@ def main(arguments=None):
 def run(arguments, options):
     """Run the typed command, with its options stored in the namespace `options`; return the exit status."""
     top = build_parser(arguments)
-    if any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
+    if any(len(argument) > 3 and "--config".startswith(argument.partition("=")[0]) for argument in arguments):
         from cavity.cli.config import with_config
 
         arguments = with_config(arguments, top.commands)
@@ -130,7 +130,7 @@ def refuse_unknown_options(unknown, commands, options):
     """Raise OptionError for options that the command does not have, with the most similar one."""
     if not unknown:
         return
-    command_words = tuple(word for word in (options.command, getattr(options, "model", None)) if word is not None)
+    command_words = tuple(part for part in (options.command, getattr(options, "model", None)) if part is not None)
     actions = commands[command_words]._actions if command_words in commands else ()
     option_names = [name for action in actions for name in action.option_strings]
     near = difflib.get_close_matches(unknown[0].partition("=")[0], option_names, n=1)

@@ -35,23 +35,23 @@ def fit(options):
 
     Variances and means default to values scaled to the data (robustly, by median and MAD); all are printed.
     """
-    values, names, about = input_tables.read_points(options)
+    values, names, notes = input_tables.read_points(options)
     x = values[:, 0] if values.shape[1] == 1 else values
     typed = collect_typed(options, MODEL_OPTIONS)
     model = Clutter(**typed).settle(x, keep=typed)  # the rest is scaled to the data
     order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
     posterior, seconds = fit_commands.time_call(model.fit, x, **collect_site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
-    labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
+    labels = [f"{name} [{notes['unit']}]" if notes["unit"] else name for name in names]
     plot_arguments = {"X": x, "names": labels, "title": Path(options.data).name}
-    return posterior, report(values, names, about, model, posterior, probability, seconds), plot_arguments
+    return posterior, report(values, names, notes, model, posterior, probability, seconds), plot_arguments
 
 
-def report(values, names, about, model, posterior, probability, seconds):
+def report(values, names, notes, model, posterior, probability, seconds):
     """Yield the lines of the printed result."""
-    unit = about["unit"]
+    unit = notes["unit"]
     mean, sd = np.atleast_1d(posterior.mean), np.sqrt(posterior.variance)
-    yield f"{about['title']}: {len(values)} points, columns {', '.join(names)}"
+    yield f"{notes['title']}: {len(values)} points, columns {', '.join(names)}"
     yield "model"
     for number in MODEL_OPTIONS:
         yield f"  {number.name:<16} {format_numbers(getattr(model, number.name))}"
@@ -60,10 +60,10 @@ def report(values, names, about, model, posterior, probability, seconds):
     yield f"  mean             {', '.join(f'{m:.{digits}f}' for m in mean)} {unit}".rstrip()
     yield f"  sd               {sd:.6g} {unit}".rstrip()
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
-    if "reference" in about:
-        gap = (about["reference"] - mean[0]) / sd
+    if "reference" in notes:
+        gap = (notes["reference"] - mean[0]) / sd
         yield (
-            f"  reference        {about['reference']:g} {unit} ({about['reference_source']}): "
+            f"  reference        {notes['reference']:g} {unit} ({notes['reference_source']}): "
             f"{abs(gap):.1f} posterior sd {'above' if gap > 0 else 'below'} the mean"
             + (", too far for chance: a systematic error" if abs(gap) > 5 else "")
         )

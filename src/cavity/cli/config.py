@@ -22,8 +22,8 @@ def with_config(arguments, commands):
         Naming the file and the key.
     """
     path = _find_config(arguments)
-    typed = [word.partition("=")[0] for word in arguments]
-    if any(len(word) > 3 and word != "--config" and "--config".startswith(word) for word in typed):
+    typed = [argument.partition("=")[0] for argument in arguments]
+    if any(len(argument) > 3 and argument != "--config" and "--config".startswith(argument) for argument in typed):
         raise ValueError("--config: write this option in full")
     if path is None or not commands:
         return arguments
@@ -34,26 +34,26 @@ def with_config(arguments, commands):
         except ValueError as error:  # of TOML, and of characters
             raise ValueError(f"{path}: not readable as TOML ({error})") from error
     options = {option[2:] for action in command._actions for option in action.option_strings if len(option) > 2}
-    places = {action.dest: action for action in command._actions if not action.option_strings}
+    positionals = {action.dest: action for action in command._actions if not action.option_strings}
     for key in job:
-        if key not in options | places.keys() or key in ("help", "config"):
-            near = difflib.get_close_matches(key, [*options, *places], n=1)
+        if key not in options | positionals.keys() or key in ("help", "config"):
+            near = difflib.get_close_matches(key, [*options, *positionals], n=1)
             hint = f"; is it {near[0]!r}?" if near else ""
             raise ValueError(f"{path}: {' '.join(arguments[:2])} has no option {key!r}{hint}")
-    for key in job.keys() & places.keys():
-        places[key].nargs, places[key].required, places[key].default = "?", False, str(job[key])
+    for key in job.keys() & positionals.keys():
+        positionals[key].nargs, positionals[key].required, positionals[key].default = "?", False, str(job[key])
     keys = [key for key in job if key in options and not (key == "column" and "--column" in typed)]
-    extra = [word for key in keys for word in _as_arguments(path, key, job[key], options)]
+    extra = [argument for key in keys for argument in _as_arguments(path, key, job[key], options)]
     return [*_, *extra, *arguments[len(_) :]]
 
 
 def _find_config(arguments):
     """Return the file of --config, None if there is none."""
-    for word, after in zip(arguments, [*arguments[1:], None], strict=False):
-        if word == "--config":
+    for argument, after in zip(arguments, [*arguments[1:], None], strict=False):
+        if argument == "--config":
             return after
-        if word.startswith("--config="):
-            return word.partition("=")[2]
+        if argument.startswith("--config="):
+            return argument.partition("=")[2]
     return None
 
 

@@ -188,8 +188,8 @@ class DataTable:
         if self.is_text(column):
             text = self.text(column)
             row = int(np.argmax(text != ""))
-            where = f"{self.source}, {self.describe_row(row)}"
-            raise ValueError(f"{where}: column {column!r} is {str(text[row])!r}, not a finite number")
+            location = f"{self.source}, {self.describe_row(row)}"
+            raise ValueError(f"{location}: column {column!r} is {str(text[row])!r}, not a finite number")
         self.of([column]).check_numbers(column)
 
     def check_complete(self, columns, way_out="; --missing drop leaves these rows out"):
@@ -243,10 +243,10 @@ class DataTable:
         bad = ~np.isfinite(values)
         if bad.any():
             row, j = np.argwhere(bad)[0].tolist()
-            value, where = values[row, j], f"{self.source}, {self.describe_row(first + row)}: column {columns[j]!r}"
+            value, location = values[row, j], f"{self.source}, {self.describe_row(first + row)}: column {columns[j]!r}"
             if np.isnan(value):
-                raise ValueError(f"{where} has no value; fill it in, or leave such rows out with --missing drop")
-            raise ValueError(f"{where} is {value:g}, not a finite number")
+                raise ValueError(f"{location} has no value; fill it in, or leave such rows out with --missing drop")
+            raise ValueError(f"{location} is {value:g}, not a finite number")
 
 
 def encode_text(text):
@@ -347,11 +347,11 @@ def _write_part(table, columns, rows=None):
         block = np.stack(values, axis=1, dtype=np.float64)
         writer.add(block if rows is None else block[rows[(rows >= low) & (rows < high)] - low])
     writer.done()
-    written = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
-    for column in (column for column in written if column.name in text):
+    text_columns = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
+    for column in (column for column in text_columns if column.name in text):
         values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
         column.number, column.text, column.codes = None, BEFORE_ALL_ROWS, values
-    part = TextRows(_Origin(table.source, written, table, rows), writer)
+    part = TextRows(_Origin(table.source, text_columns, table, rows), writer)
     return DataTable(table.source, Source([part], "the data"), table.about)
 
 

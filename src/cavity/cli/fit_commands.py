@@ -66,9 +66,9 @@ def format_seconds(seconds):
     return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
 
 
-def report_ascent(best, tried, seconds):
+def report_ascent(best, runs, seconds):
     """Yield the last lines of a report: how the best of the tried fits (None: failed) ended."""
-    passes = sum(posterior.n_iter for posterior in tried if posterior is not None)
+    passes = sum(posterior.n_iter for posterior in runs if posterior is not None)
     objective = f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
     yield from report_end("mean field", best, seconds, objective, more=f" ({passes} in all)")
 
@@ -97,9 +97,9 @@ def check_paths(options):
     targets = {name: Path(os.path.realpath(path)) for name, path in typed.items() if path is not None}
     for name, target in targets.items():
         path = typed[name]
-        for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
+        for source, role in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
             if source not in (None, "-") and _is_among(target, source):
-                raise ValueError(f"--{name}: {path} is the {what} file; it would be overwritten")
+                raise ValueError(f"--{name}: {path} is the {role} file; it would be overwritten")
         for other, another in targets.items():
             if other != name and another == target:
                 raise ValueError(f"--{name} and --{other}: {path} would be written twice; give two files")
@@ -149,7 +149,7 @@ def fit_and_deliver(fit, options):
     if plot_path is not None:
         plot.save_figure(plot.make_figure(posterior, **plot_arguments), plot_path)
         files["plot"] = plot_path
-    lines += [f"  {what:<16} {file}" for what, file in files.items()]
+    lines += [f"  {label:<16} {file}" for label, file in files.items()]
     summary = {"command": "fit", "model": options.model, "data": options.data, "seconds": seconds, **files}
     # printed last: the files are written also where the pipe is closed
     print_result(options, lines, lambda: summary | describe(posterior))

@@ -59,8 +59,8 @@ def columns_of_formula(table, formula, rows):
     parts = FormulaParts.of(formula)
     if not parts.has_all_others:
         return TableColumns(table)
-    used = formula_variables(parts.expand(())) | {*rows.values()}
-    hidden = [name for name in TableColumns(table) if name not in used and table.why_left_out(name)]
+    variables = formula_variables(parts.expand(())) | {*rows.values()}
+    hidden = [name for name in TableColumns(table) if name not in variables and table.why_left_out(name)]
     for name in hidden:
         print_error(f"column {name!r} {table.why_left_out(name)} and is left out; name it in --formula to keep it")
     return TableColumns(table, hidden)

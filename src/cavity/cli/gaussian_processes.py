@@ -105,8 +105,8 @@ def report_model(problem, model, mean, learn):
     yield f"  columns          {list_first(problem.names, 12)}"
     yield "model"
     settings = [f"{name} {format_numbers(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
-    learnt = " (learnt)" if learn is True and list_scales(model.likelihood) else ""
-    yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
+    suffix = " (learnt)" if learn is True and list_scales(model.likelihood) else ""
+    yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{suffix}"
     yield f"  mean             {mean}"
     yield f"  covariance{'' if learn is False else ' (learnt)'}"
     covariance = model.covariance

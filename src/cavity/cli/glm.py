@@ -99,9 +99,9 @@ def report_fit(posterior, likelihood_name):
     """Yield the lines of a posterior about its model and its coefficients, and the log evidence."""
     yield "model"
     likelihood, hyperparameters = posterior.model.likelihood, posterior.hyperparameters
-    learnt = hyperparameters.names if hyperparameters else ()
+    names = hyperparameters.names if hyperparameters else ()
     parts = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
-    parts = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in parts.items())
+    parts = (f"{name} {value}{' (learnt)' if name in names else ''}" for name, value in parts.items())
     yield f"  likelihood    {', '.join((likelihood_name, *parts))}"
     yield from report_priors(posterior)
     yield from fit_commands.report_summary(posterior)

@@ -81,8 +81,8 @@ def may_chain(problem, options):
     """Return whether all rows are fitted however many they are, by a chain."""
     from cavity.models.gp.chain_processes import find_obstacle
 
-    asked = options.rows is None and options.method != "dense"
-    return asked and find_obstacle(options.covariance, None, problem.X.shape[1]) is None
+    allows_chain = options.rows is None and options.method != "dense"
+    return allows_chain and find_obstacle(options.covariance, None, problem.X.shape[1]) is None
 
 
 def count_fitted_rows(table, options, total):
@@ -115,6 +115,6 @@ def report(problem, rest, posterior, mean, learn, seconds):
         yield f"  {len(rest.y)} rows that were not fitted"
         yield from regression_data.report_scores("  new rows", density, rest)
     method = "exact" if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else "EP"
-    tried = len(posterior.trace["learning"])
-    search = f", {tried} hyperparameters tried" if tried else ""
+    n_evaluations = len(posterior.trace["learning"])
+    search = f", {n_evaluations} hyperparameters tried" if n_evaluations else ""
     yield from report_end(method, posterior, seconds, more=search)

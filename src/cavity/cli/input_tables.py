@@ -33,9 +33,9 @@ MISSING_HELP = "rows with missing values: leave them out, or refuse them and say
 MISSING_ALIASES = {"error": "raise"}
 
 
-def read_missing(word):
+def read_missing(text):
     """Return the choice of --missing by the word that the library has for it."""
-    return MISSING_ALIASES.get(word, word)
+    return MISSING_ALIASES.get(text, text)
 
 
 MISSING_OPTION = Option("--missing", ("drop", "raise"), MISSING_HELP, "raise", type=read_missing)
@@ -61,7 +61,7 @@ def collect_text_settings(options):
 def open_table(options):
     """Return the table of the argument `data`."""
     source = options.data
-    file, about = find_text(source)
+    file, notes = find_text(source)
     if file is None:
         settings = collect_text_settings(options)
         is_typed = any(value is not None for value in settings.values())
@@ -72,7 +72,7 @@ def open_table(options):
     with show_progress(options) if large else nullcontext() as show:
         tell = None if show is None else lambda share: show(share, f"of {source} is read")
         part = text_rows.open_text(file, "the data", **collect_text_settings(options), tell=tell)
-    return DataTable(source, sources.Source([part], "the data"), about)
+    return DataTable(source, sources.Source([part], "the data"), notes)
 
 
 def read_batches(options, rows, skip=0, first=None):
@@ -90,11 +90,11 @@ def read_batches(options, rows, skip=0, first=None):
         Rows in the first batch, if it is to have others.
     """
     sizes = chain([first or rows], repeat(rows))
-    file, about = find_text(options.data)
+    file, notes = find_text(options.data)
     if file is not None:
         reader = TextReader(file, **collect_text_settings(options))
         for part in text_rows.read_batches(reader, sizes, skip):
-            yield DataTable(options.data, sources.Source([part], "the data"), about), reader.share
+            yield DataTable(options.data, sources.Source([part], "the data"), notes), reader.share
         return
     table = open_table(options)
     total = len(table)

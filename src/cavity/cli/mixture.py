@@ -102,7 +102,7 @@ def read(options):
     gaps = not is_full(options.covariance)
     if options.missing == "keep" and not gaps:
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
-    X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "raise")
+    X, names, description, notes = input_tables.read_columns(options, gaps and options.missing != "raise")
     rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(resolve_n_threads(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # `fit` reports missing values
@@ -117,7 +117,7 @@ def read(options):
         if options.columns is None and len(varied):
             X, names = rows.columns(varied), [names[d] for d in varied]
             notes = notes + [f"{name} (one value)" for name in constant]
-    return PointTable(X, names, about.get("title", Path(options.data).name), about.get("unit", ""), notes)
+    return PointTable(X, names, description.get("title", Path(options.data).name), description.get("unit", ""), notes)
 
 
 def model_of(options, n_features):

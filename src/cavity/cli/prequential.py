@@ -45,10 +45,10 @@ class Scores:
     def add(self, first, y, moments, weights, n_inducing):
         """Add rows from number `first` on, with the moments of f that were predicted for them."""
         weight = np.ones(len(y)) if weights is None else weights
-        used = weight > 0
-        y = check_observations(self.likelihood, y, len(y))[used]
-        scores = _compute_scores(self.likelihood, y, *(m[used] for m in moments))
-        new = [first, first + len(weight) - 1, weight.sum(), weight[used] @ scores, n_inducing]
+        counted = weight > 0
+        y = check_observations(self.likelihood, y, len(y))[counted]
+        scores = _compute_scores(self.likelihood, y, *(m[counted] for m in moments))
+        new = [first, first + len(weight) - 1, weight.sum(), weight[counted] @ scores, n_inducing]
         if self._left:
             new = _add_stretches(self._stretches.pop(), new)
             self._left -= 1

@@ -111,10 +111,10 @@ class RegressionTable:
         constant = [name for name, varies in zip(self.names, self.varied, strict=True) if not varies]
         if not constant:
             return self
-        named = [name for name in constant if name in self.explicit]
-        if named:
+        explicit = [name for name in constant if name in self.explicit]
+        if explicit:
             raise ValueError(
-                f"{self.table.source}: column {named[0]!r} is constant, like the intercept; leave "
+                f"{self.table.source}: column {explicit[0]!r} is constant, like the intercept; leave "
                 f"it out of --features{way_out}"
             )
         names = [name for name in self.names if name not in constant]
@@ -198,7 +198,7 @@ def choose_likelihood(table, options, classes=None, binary="probit"):
     return binary if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
 
-def list_categories(table, options, reserved, whole):
+def list_categories(table, options, reserved, in_memory):
     """Return the columns to code as categories: those of --categorical, and features of text with few levels.
 
     `taken` are columns with another role. Unless the table is whole, as the first batch of a stream, features of text
@@ -213,7 +213,7 @@ def list_categories(table, options, reserved, whole):
         if name not in table.names or name in (*reserved, *names) or not table.is_text(name):
             continue
         n_levels = table.count_levels(name)
-        if 1 < n_levels <= MAX_LEVELS_UNASKED and (whole or options.features is not None):
+        if 1 < n_levels <= MAX_LEVELS_UNASKED and (in_memory or options.features is not None):
             names.append(name)
         elif n_levels > 1 and options.features is None:
             many = f"text of more than {MAX_LEVELS_UNASKED} values" if np.isfinite(n_levels) else "text in a long table"
@@ -249,7 +249,7 @@ def read_event(table, column):
     return events
 
 
-def choose_columns(table, options, likelihood, classes=None, levels=None, *, stored=False, whole=True):
+def choose_columns(table, options, likelihood, classes=None, levels=None, *, stored=False, in_memory=True):
     """Return the columns chosen by the options, with the target in the form of the likelihood.
 
     `classes` are those of the target, by default its values in sorted order. `levels` are those of columns of text of a
@@ -259,7 +259,7 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
     typed_names = {role: getattr(options, role, None) for role in TYPED_ROLES}
     names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
     others = [target, *names.values()]
-    categories = options.categorical if levels is not None else list_categories(table, options, others, whole)
+    categories = options.categorical if levels is not None else list_categories(table, options, others, in_memory)
     table, base_levels = add_categories(table, categories, levels)
     for name in {*others} & {origin for origin, _ in table.made.values()}:
         raise ValueError(
@@ -342,16 +342,16 @@ def check_column(table, column, valid, requirement):
     if not valid.all():
         row = int(np.argmin(valid))
         value = table.numbers(column)[row]
-        where = f"{table.source}, {table.describe_row(row)}"
-        raise ValueError(f"{where}: column {column!r} is {value:g}, but {requirement}")
+        location = f"{table.source}, {table.describe_row(row)}"
+        raise ValueError(f"{location}: column {column!r} is {value:g}, but {requirement}")
 
 
 def report_heading(problem, rows=None, counts=None):
     """Yield the first lines of a report: the number of rows, by classes (default: counted here), and the roles."""
     yield f"{problem.title}: {rows or f'{len(problem.y)} rows'}, target {problem.target}"
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
-    for label, what in enumerate(problem.classes):
-        yield f"  class {label}          {what}, {counts[label]} rows"
+    for label, class_name in enumerate(problem.classes):
+        yield f"  class {label}          {class_name}, {counts[label]} rows"
     for role, role_label in REPORTED_ROLES:
         if role in (problem.roles or {}):
             yield f"  {role_label:<16} {problem.roles[role]}"
@@ -373,8 +373,8 @@ def report_scores(heading, density, problem):
     """Yield the scores of predictions with log densities (N,)."""
     y, classes, weights = problem.y, problem.classes, problem.weights
     weight = np.ones(len(y)) if weights is None else weights
-    used = weight > 0
-    density, weight, y = density[used], weight[used], y[used]
+    counted = weight > 0
+    density, weight, y = density[counted], weight[counted], y[counted]
     score = np.average(density, weights=weight)
     yield f"  {heading:<16} log score {score:.6f} nats per row"
     if not classes:
@@ -420,12 +420,12 @@ def _read_prior(text):
     try:
         tree = ast.parse(call.strip(), mode="eval").body
         arguments = [ast.literal_eval(argument) for argument in tree.args]
-        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in tree.keywords}
+        keywords = {keyword.arg: ast.literal_eval(keyword.value) for keyword in tree.keywords}
         kind = getattr(priors, tree.func.id)
     except (SyntaxError, AttributeError, ValueError):
         raise ValueError(f"--prior must be like 'sd=PC(1, 0.05)', one of {kinds}; got {text!r}") from None
     try:
-        return name.strip(), kind(*arguments, **named)
+        return name.strip(), kind(*arguments, **keywords)
     except (TypeError, ValueError) as error:
         raise ValueError(f"--prior {text!r}: {error}") from error
 

@@ -134,7 +134,7 @@ class Stream:
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "list the classes, as in --classes=no,yes"
                 )
-        rows = regression_data.choose_columns(table, options, self.kind, self.classes, levels, whole=False)
+        rows = regression_data.choose_columns(table, options, self.kind, self.classes, levels, in_memory=False)
         rows = rows.with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(

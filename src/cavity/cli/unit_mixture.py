@@ -42,11 +42,11 @@ def fit(options):
     with Threads(resolve_n_threads(options.threads)) as threads:
         mean = source.summary(threads)[2]  # also checks all numbers
     sample = source.sample()
-    (best, tried), seconds = time_call(search, y, mean, sample, options)
+    (best, scales), seconds = time_call(search, y, mean, sample, options)
     name = f"{label or 'value'} [{unit}]" if unit else label or "value"
     plot_arguments = {"X": sample, "names": [name], "title": title, "trace": True}
     posterior = replace(best, columns=None if label is None else (label,))
-    return posterior, report(title, tried, best, unit, seconds), plot_arguments
+    return posterior, report(title, scales, best, unit, seconds), plot_arguments
 
 
 def read(options):
@@ -83,26 +83,26 @@ def search(y, mean, sample, options):
 
 def choose_best(fitted, max_iter, job):
     """Return the best posterior of some numbers of components, and all that were tried."""
-    tried = {}
+    scales = {}
     for k in range(1, MAX_COMPONENTS_TRIED + 1):
         try:
-            tried[k] = fitted(k, min(MAX_SEARCH_PASSES, max_iter), job.stage(f"K = {k}"))
+            scales[k] = fitted(k, min(MAX_SEARCH_PASSES, max_iter), job.stage(f"K = {k}"))
         except ArithmeticError as error:
-            tried[k], reason = None, error
-    ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not is_merged(posterior)}
+            scales[k], reason = None, error
+    ranked = {k: posterior for k, posterior in scales.items() if posterior is not None and not is_merged(posterior)}
     if not ranked:
         raise reason
     highest = max(posterior.elbo for posterior in ranked.values())
     chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - ELBO_TIE_NATS)
-    if not tried[chosen].converged and max_iter > MAX_SEARCH_PASSES:
-        tried[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
-    return tried[chosen], tried
+    if not scales[chosen].converged and max_iter > MAX_SEARCH_PASSES:
+        scales[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
+    return scales[chosen], scales
 
 
 def is_merged(posterior):
     """Whether a learnt prior variance is so small that all components coincide."""
-    learnt = "prior_variance" in posterior.model.learn
-    return learnt and posterior.prior_variance < posterior.noise_variance / posterior.n_samples
+    learns_variance = "prior_variance" in posterior.model.learn
+    return learns_variance and posterior.prior_variance < posterior.noise_variance / posterior.n_samples
 
 
 def model_of(k, mean, sample, options):
@@ -118,12 +118,12 @@ def model_of(k, mean, sample, options):
     )
 
 
-def report(title, tried, best, unit, seconds):
+def report(title, scales, best, unit, seconds):
     """Yield the lines of the printed result."""
     yield f"{title}: {best.n_samples} points"
-    if len(tried) > 1:
+    if len(scales) > 1:
         yield "number of components"
-        for k, posterior in tried.items():
+        for k, posterior in scales.items():
             yield f"  {k:<4} {describe_result(posterior, best)}"
     yield "model"
     for name in ("noise_variance", "prior_variance"):
@@ -134,7 +134,7 @@ def report(title, tried, best, unit, seconds):
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
         yield f"  {format_digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
-    yield from report_ascent(best, tried.values(), seconds)
+    yield from report_ascent(best, scales.values(), seconds)
 
 
 def describe_result(posterior, best):

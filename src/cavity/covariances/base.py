@@ -28,8 +28,8 @@ def _compose(kind, left, right):
     """Return a Sum or Product of covariances, of which a factor may be a number; NotImplemented for anything else."""
     if kind == "Product":
         left, right = wrap_number(left), wrap_number(right)
-    both = isinstance(left, Covariance) and isinstance(right, Covariance)
-    return COVARIANCE_KINDS[kind]((left, right)) if both else NotImplemented
+    are_covariances = isinstance(left, Covariance) and isinstance(right, Covariance)
+    return COVARIANCE_KINDS[kind]((left, right)) if are_covariances else NotImplemented
 
 
 def compute_gram(covariance, X, out=None, n_threads=None):

@@ -152,8 +152,8 @@ def matern_polynomials(order):
     """
 
     def polynomial(n):
-        whole = factorial(2 * n) // factorial(n)
-        return [2**i * factorial(2 * n - i) / (factorial(i) * factorial(n - i) * whole) for i in range(n, -1, -1)]
+        ratio = factorial(2 * n) // factorial(n)
+        return [2**i * factorial(2 * n - i) / (factorial(i) * factorial(n - i) * ratio) for i in range(n, -1, -1)]
 
     return *polynomial(order), *((2 * order + 1) / (2 * order - 1) * c for c in polynomial(order - 1))
 

@@ -43,10 +43,10 @@ def load(name: str) -> tuple[npt.NDArray[Any], dict[str, Any]]:
     >>> len(values), about["unit"]
     (66, 'ns beyond 24800 ns')
     """
-    columns, about = table(name)
+    columns, description = table(name)
     if len(columns) > 1:
         raise ValueError(f"data set {name!r} is a table of {len(columns)} columns; read it with cavity.data.table")
-    return next(iter(columns.values())), about
+    return next(iter(columns.values())), description
 
 
 def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
@@ -87,14 +87,14 @@ def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
     if name not in names():
         raise ValueError(f"no data set {name!r}; there is {', '.join(names())}")
     folder = files(__name__)
-    about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    description = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     header, *rows = csv.reader((folder / f"{name}.csv").read_text(encoding="utf-8").splitlines())
-    labels = about.get("categories", ())
+    labels = description.get("categories", ())
     columns = {
         column: np.array(cells) if column in labels else _array(cells)
         for column, cells in zip(header, zip(*rows, strict=True), strict=True)
     }
-    return (_frame(columns) if as_frame else columns), about
+    return (_frame(columns) if as_frame else columns), description
 
 
 def _frame(columns):

@@ -260,9 +260,9 @@ class ScaledGaussianAlgebra(GaussianFamily):
         wide_tau, precision, slope, offset, target, spread, keep = widen_range(tau, safe, a, b, y, noise, 1.0 - point)
         mean = wide_tau / precision[..., None]
         residual = target - (slope[..., None] * mean + offset)
-        whole = spread + (slope / precision) * slope * keep
-        distance2 = sum_last_axis(residual * (residual / whole[..., None]))
-        log_evidence = -0.5 * (d * (LOG_2PI + log_abs(whole)) + to_float64(distance2))
+        total = spread + (slope / precision) * slope * keep
+        distance2 = sum_last_axis(residual * (residual / total[..., None]))
+        log_evidence = -0.5 * (d * (LOG_2PI + log_abs(total)) + to_float64(distance2))
         gain = slope / spread
         new_rho = np.where(point, rho, to_float64(precision + slope * gain))
         new_tau = np.where(point[..., None], tau, to_float64(wide_tau + gain[..., None] * (target - offset)))
@@ -371,8 +371,8 @@ def resolve_slots(tau, rho, mean, variance, trailing=0):
         return tau, rho
     if mean is None or variance is None or tau is not None or rho is not None:
         arguments = {"tau": tau, "rho": rho, "mean": mean, "variance": variance}
-        got = " and ".join(name for name, value in arguments.items() if value is not None) or "neither"
-        raise TypeError(f"give mean and variance, or tau (precision times mean) and rho (precision); got {got}")
+        present = " and ".join(name for name, value in arguments.items() if value is not None) or "neither"
+        raise TypeError(f"give mean and variance, or tau (precision times mean) and rho (precision); got {present}")
     mean, rho = arrays.check_finite_array(mean, "mean"), check_variance(variance)
     with np.errstate(divide="ignore", over="ignore"):
         rho = 1.0 / rho

@@ -78,9 +78,9 @@ def kl(p: Any, q: Any) -> FloatOrArray:
     return value if np.ndim(value) else float(value)
 
 
-def _check_sizes(p_size, q_size, what):
+def _check_sizes(p_size, q_size, description):
     if p_size != q_size:
-        raise ValueError(f"kl: p and q have {p_size} and {q_size} {what}")
+        raise ValueError(f"kl: p and q have {p_size} and {q_size} {description}")
 
 
 def _check_batches(p_shape, q_shape):

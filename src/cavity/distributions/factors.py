@@ -53,10 +53,10 @@ def from_arrays(name, family, arrays):
 def join_coordinates(factors):
     """Return the natural parameters and expected statistics of factors, one after the other; None has neither."""
     present = [factor for factor in factors if factor is not None]
-    nothing = np.zeros(0)
+    empty = np.zeros(0)
     return (
-        np.concatenate([nothing, *(factor.natural for factor in present)]),
-        np.concatenate([nothing, *(factor.statistics for factor in present)]),
+        np.concatenate([empty, *(factor.natural for factor in present)]),
+        np.concatenate([empty, *(factor.statistics for factor in present)]),
     )
 
 
@@ -67,8 +67,8 @@ def step_towards(factors, natural):
     """
     start, _ = join_coordinates(factors)
     held_back = start + np.concatenate([_hold_back(f, part) for f, part in _split_vector(factors, natural - start)])
-    ways = [natural, *(start + share * (natural - start) for share in STEP_SHARES), held_back]
-    return next((step for step in (_rebuild(factors, way) for way in ways) if step is not None), None)
+    candidates = [natural, *(start + share * (natural - start) for share in STEP_SHARES), held_back]
+    return next((step for step in (_rebuild(factors, candidate) for candidate in candidates) if step is not None), None)
 
 
 def _split_vector(factors, vector):

@@ -62,10 +62,10 @@ class Gamma(Distribution):
             return  # as nearly always in sweeps of small models
         shape, rate = arrays.check_positive_array(self.shape, "shape"), arrays.check_positive_array(self.rate, "rate")
         try:
-            both = np.broadcast_arrays(shape, rate)
+            parameters = np.broadcast_arrays(shape, rate)
         except ValueError:
             raise ValueError(f"shape and rate must broadcast, got shapes {shape.shape} and {rate.shape}") from None
-        set_fields(self, shape=arrays.copy_read_only(both[0]), rate=arrays.copy_read_only(both[1]))
+        set_fields(self, shape=arrays.copy_read_only(parameters[0]), rate=arrays.copy_read_only(parameters[1]))
         with np.errstate(over="ignore", under="ignore"):
             mean = self.mean
         if not (np.all(np.isfinite(mean)) and np.all(mean > 0)):

@@ -198,10 +198,10 @@ def _average_in_blocks(law, name, terms, n, rng):
 
 def _check_log_densities(name, values, start, rows):
     """Check what a log density returned for `rows` samples, the first of which is number `start`."""
-    what = "log_joint" if name == "log_joint" else f"the log density of {name}"
-    values = arrays.check_real_array(values, what)
+    description = "log_joint" if name == "log_joint" else f"the log density of {name}"
+    values = arrays.check_real_array(values, description)
     if values.shape != (rows,):
-        raise ValueError(f"{what} must have one value per sample, shape ({rows},), got {values.shape}")
+        raise ValueError(f"{description} must have one value per sample, shape ({rows},), got {values.shape}")
     bad = ~np.isfinite(values)
     if bad.any():
         index = int(np.argmax(bad))
@@ -210,5 +210,5 @@ def _check_log_densities(name, values, start, rows):
             raise ValueError(f"log_joint is -inf at {sample}, where q has mass: the ELBO is minus infinity")
         if value == -np.inf and name == "q":
             raise ValueError(f"the log density of q is -inf at {sample} of p: KL(p || q) is infinite")
-        raise ValueError(f"{what} must be finite, got {value} at {sample}")
+        raise ValueError(f"{description} must be finite, got {value} at {sample}")
     return values

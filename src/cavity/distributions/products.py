@@ -172,10 +172,10 @@ def _combine_in_threads(kernel, action, raw, out, n_threads):
     shape, size = raw[0].shape, raw[0].size
     if out is None:
         out = tuple(np.empty(shape) for _ in range(3))
-    whole = (*raw, *out)
-    if not all(a.dtype == np.float64 and a.flags.c_contiguous and a.flags.aligned for a in whole):
+    arrays = (*raw, *out)
+    if not all(a.dtype == np.float64 and a.flags.c_contiguous and a.flags.aligned for a in arrays):
         return None
-    flat = [a.reshape(-1) for a in whole]
+    flat = [a.reshape(-1) for a in arrays]
     if any(np.may_share_memory(o, a) and o.ctypes.data != a.ctypes.data for o in flat[6:] for a in flat[:6]):
         return None
     parts = split_range(size, n_threads, multiple=1 << 12)

@@ -262,10 +262,12 @@ class Dense(Geometry):
                 return new_tau, new_rho, skipped, h, g
         return super().renew(sites, belief, part, x, tau, rho, up, down, h, g)
 
-    def run_passes(self, sites, belief, tau, rho, best, most, tol):
+    def run_passes(self, schedule, sites, belief, tau, rho, best, most, tol):
         """Do undamped passes in one call, see `Geometry.run_passes`, where all rows are one block in memory."""
         is_block = not self.stored and self.n_rows <= self.block and len(self.groups) == 1
-        if not (is_block and self.tiled and 0 < self.size <= MAX_LOOP_COLUMNS and self.root.ndim == 1):
+        if schedule != "parallel" or not (
+            is_block and self.tiled and 0 < self.size <= MAX_LOOP_COLUMNS and self.root.ndim == 1
+        ):
             return None
         changes = np.empty(min(most, max(1, MAX_BLOCK_ROWS // self.n_rows)))  # Ctrl-C interrupts between two calls
         site_parameters, numbers = np.empty((2, 2, self.n_rows)), np.empty((2, 3 + 4 * self.size, self.size))
@@ -401,8 +403,8 @@ class Dense(Geometry):
         size = self.joint_rows
         skipped, log_z, other = 0, [], np.empty_like(covariance)
         blocks = (
-            (slice(together.start + low, together.start + high), x[low:high])
-            for together, x in self._read_in_turn(part, SWEEP_ROWS // size * size)
+            (slice(indices.start + low, indices.start + high), x[low:high])
+            for indices, x in self._read_in_turn(part, SWEEP_ROWS // size * size)
             for low, high in split_rows(len(x), size)
         )
         for block, x in blocks:
@@ -422,9 +424,9 @@ class Dense(Geometry):
             system[np.diag_indices_from(system)] += 1.0
             right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
             # (I + R V)^-1 [r, R U] (B, 1 + M): the mean moves by U' of its first column, S by -U' of the rest
-            solved = np.linalg.solve(system, right)
-            mean += spread.T @ solved[:, 0]
-            covariance, other = self._subtract_update(covariance, spread, solved[:, 1:], other), covariance
+            solution = np.linalg.solve(system, right)
+            mean += spread.T @ solution[:, 0]
+            covariance, other = self._subtract_update(covariance, spread, solution[:, 1:], other), covariance
         return mean, covariance, skipped, log_z
 
     def _subtract_update(self, covariance, spread, change, out):

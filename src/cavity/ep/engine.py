@@ -141,21 +141,21 @@ class Engine:
         return outcome.status[0], outcome.changes[:, 0]
 
     def _run_passes(self):
-        """Do undamped passes of the parallel schedule in one call of the geometry; return their changes, or None.
+        """Do undamped passes in one call of the geometry; return their changes, or None.
 
-        Callbacks and checkpoints are to see each pass when it is done.
+        One pass if there are callbacks or checkpoints, which are to see each when it is done.
         """
-        options, geometry = self.options, self.geometry
-        if not (self.sweeps or self.warm) or options.schedule != "parallel" or options.job.is_heard:
+        options, schedule = self.options, self.options.schedule
+        is_first = not (self.sweeps or self.warm or self.geometry.parallel_only)
+        if not self.sites.compiled or self.damping.step != 1.0 or (is_first and schedule == "parallel"):
             return None
-        if not (self.sites.compiled and self.damping.step == options.damping == 1.0):
-            return None
-        limits = self.damping.best, options.max_iter - self.sweeps, options.tol
-        done = geometry.run_passes(self.sites, self.belief, self.tau, self.rho, *limits)
+        most = 1 if options.job.is_heard else options.max_iter - self.sweeps
+        state = self.belief, self.tau, self.rho, self.damping.best
+        done = self.geometry.run_passes(schedule, self.sites, *state, most, options.tol)
         if done is None:
             return None
-        changes, self.belief, (self.tau, self.rho), self.good = done
-        self.spare = None
+        changes, self.belief, (self.tau, self.rho), before = done
+        self.spare, self.good = None, before if schedule == "parallel" else None
         return changes
 
     def _descend(self, changes):

@@ -154,16 +154,16 @@ class Geometry:
         """
         return slice(0, min(most, self.n_rows))
 
-    def run_passes(self, sites, belief: Belief, tau, rho, best: float, most: int, tol: float):
-        """Do up to `most` undamped passes of the parallel schedule in one call, if the geometry can.
+    def run_passes(self, schedule, sites, belief: Belief, tau, rho, best: float, most: int, tol: float):
+        """Do up to `most` undamped passes of a schedule in one call, if the geometry can.
 
-        They end at a change of at most `tol`, and before one that is no progress from the `best` so far.
+        They end at a change of at most `tol`, and with one that is no progress from the `best` so far.
 
         Returns
         -------
         changes, belief, site_parameters, site_parameters_before
             The changes of the passes, none of which left a site alone; the belief and (tau, rho) after the last, and
-            the latter before it. None if there are no such passes.
+            the latter before it, None for a sequential schedule. None if there are no such passes.
         """
         return None
 
@@ -240,7 +240,7 @@ class MarginalBelief(Belief):
     def change_from(self, old):
         """The largest change of a marginal of f: means in sd of this belief, variances relative."""
         shift = np.abs(self.mean - old.mean) / np.sqrt(self.variance)
-        return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
+        return float(max(shift.max(), np.abs(old.variance / self.variance - 1.0).max()))
 
 
 def step_towards(geometry, start, h, g, length, accept=lambda belief: True):

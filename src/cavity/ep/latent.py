@@ -11,8 +11,10 @@ from scipy.linalg import blas, eigh
 
 from cavity import _core
 from cavity.base.triangles import fill_symmetric
+from cavity.ep.damping import PROGRESS_RATIO
 from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.ep.latent_solver import factorise, find_covariance, find_evidence_weights, find_variances, solve
+from cavity.ep.site_updates import kernel as ep_kernel
 from cavity.ep.site_updates import visit_sites
 from cavity.linalg import tiled
 from cavity.runs.executors import split_range
@@ -21,6 +23,7 @@ _kernel = _core.best("latent")
 
 MATCHED_ROWS = 1024  # rows whose sites are matched together
 JOINT_SITES = 64  # sites whose changes reach the covariance together
+MAX_COMPILED_ROWS = 128  # up to which sweeps go through one kernel
 SWEEPS_PER_REBUILD = 8  # sweeps after which the running covariance is built anew
 
 
@@ -68,14 +71,14 @@ class Latent(RowwiseGeometry):
     def belief(self, h, g):
         """The posterior whose sites are (h, g), or None if it is not proper."""
         self._solver, self._joint = (None, None), None
-        if not (np.all(np.isfinite(h)) and np.all(np.isfinite(g))):
+        if not (np.isfinite(h).all() and np.isfinite(g).all()):
             return None
         solver = factorise(self.gram, h, self.buffer, self.threads)
         if solver is None:
             return None
         alpha, mean = solve(self.gram, solver, h, g)  # before the triangle is inverted: it has the digits
         variance = find_variances(self.gram, solver, h, self.threads)
-        if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
+        if not (np.isfinite(mean).all() and (variance > 0).all()):
             return None
         out = LatentBelief(h, g, mean, variance, alpha, solver.log_determinant)
         self._solver = out, solver
@@ -99,7 +102,7 @@ class Latent(RowwiseGeometry):
     def covariance(self, belief):
         """The covariance of a belief in the lower triangle of the buffer, until the next call of a method."""
         if self._joint is not belief:
-            if not np.any(belief.h):
+            if not belief.h.any():
                 np.copyto(self.buffer, self.gram)
             else:
                 find_covariance(self.gram, self.solver(belief), belief.h, self.threads)
@@ -172,12 +175,36 @@ class Latent(RowwiseGeometry):
             skipped, log_z = skipped + missed, log_z + gained
         h, g = self.gather(tau, rho)
         variance = np.diagonal(joint).copy()
-        if age + 1 >= SWEEPS_PER_REBUILD or not np.all(variance > 0):
+        if age + 1 >= SWEEPS_PER_REBUILD or not (variance > 0).all():
             return self.belief(h, g), skipped, log_z
         mean -= self.base
         self._joint = LatentBelief(h, g, mean, variance, g - h * mean, np.nan)
         self._age = age + 1
         return self._joint, skipped, log_z
+
+    def run_passes(self, schedule, sites, belief, tau, rho, best, most, tol):
+        """Do undamped sequential passes in one call, see `Geometry.run_passes`, until the covariance is built anew.
+
+        Of few values: for more, the products of matrices of `sweep` are faster.
+        """
+        n = self.n_rows
+        if schedule != "sequential" or n > MAX_COMPILED_ROWS or not sites.compiled:
+            return None
+        joint = self.covariance(belief)
+        changes = np.empty(min(most, SWEEPS_PER_REBUILD - 1 - self._age))
+        if not changes.size:
+            return None
+        states = np.empty((2, n + 4, n))
+        states[0, :n], states[0, n:] = joint, (belief.mean, belief.variance, tau, rho)
+        arguments = sites.arguments(slice(0, n))
+        done = ep_kernel.sweep_values(*arguments, self.base, states, best, PROGRESS_RATIO, tol, changes)
+        if not done:
+            return None
+        mean, variance, tau, rho = states[done % 2, n:].copy()
+        np.copyto(joint, states[done % 2, :n])
+        h, g = self.gather(tau, rho)
+        self._joint, self._age = LatentBelief(h, g, mean, variance, g - h * mean, np.nan), self._age + done
+        return changes[:done].tolist(), self._joint, (tau, rho), None
 
     def _visit(self, joint, mean, sites, block, tau, rho, up, down):
         """Visit one block of sites; joint (its lower triangle) and mean, of all values, change in place."""

@@ -119,7 +119,7 @@ def factorise(gram, h, buffer, threads):
     tiled.run_by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
     failed = tiled.factor(buffer, threads)  # B = I + S K S = L L' (N, N), in place
     diagonal = np.diagonal(buffer)
-    if failed or not np.all(np.isfinite(diagonal)):
+    if failed or not np.isfinite(diagonal).all():
         return None
     out = Solver(root, buffer, False, 2.0 * float(np.sum(np.log(diagonal))))
     negative = np.flatnonzero(h < 0)
@@ -165,7 +165,7 @@ def extend_solver(solver, cross, own, h, buffer):
 
 def is_prior_weaker(diagonal, h):
     """Return whether every site is more precise than a prior of these variances: `solve` then needs no gram."""
-    return bool(np.all(h * diagonal > 1.0))
+    return bool((h * diagonal > 1.0).all())
 
 
 def solve(gram, solver, h, g):
@@ -193,7 +193,7 @@ def _solve_positive(gram, solver, h, g):
     strong = h * np.diagonal(gram) > 1.0
     weak = np.where(strong, 0.0, g)
     right = np.where(strong, g, 0.0) / np.where(strong, root, 1.0)
-    if np.any(weak):
+    if weak.any():
         right -= root * (gram @ weak)
     # B^-1 = L^-T L^-1 (N, N) (N,), and K alpha
     alpha = weak + root * solver.backward(solver.forward(right[None]))[0]

@@ -65,9 +65,9 @@ def correct_density(moments, correlations, root=None, loadings=None):
         Where an integral has too few digits, or the density does not fall within 24 standard deviations.
     """
     sites, *numbers = moments
-    whole = np.broadcast_to(sites.weights * sites.copies, (len(sites),)).astype(np.float64)
+    weights = np.broadcast_to(sites.weights * sites.copies, (len(sites),)).astype(np.float64)
     if not np.all(sites.fraction == 1.0):
-        sites = Sites(sites.likelihood, sites.y, copies=whole)
+        sites = Sites(sites.likelihood, sites.y, copies=weights)
     is_same = 1.0 - correlations**2 < SAME_SHARE
     rest = None if root is None else _take_out(root, loadings)
     for reach in GRID_REACHES_SD:
@@ -75,7 +75,7 @@ def correct_density(moments, correlations, root=None, loadings=None):
         values = [_join_factors(value, sites, numbers, correlations, ~is_same, rest) for value in z]
         fine = np.linspace(-reach, reach, 1 + (len(z) - 1) * N_CELLS)
         out = interpolate.CubicSpline(z, values)(fine) - 0.5 * fine**2
-        out += _sum_exact_factors(fine, sites, whole, numbers, correlations, is_same)
+        out += _sum_exact_factors(fine, sites, weights, numbers, correlations, is_same)
         out -= np.max(out)
         if max(out[0], out[-1]) < np.log(MAX_END_DENSITY):
             return StandardDensity(fine, out)
@@ -89,12 +89,12 @@ def _take_out(root, loadings):
     return (root - np.outer(root @ normal, normal) * (2.0 / (normal @ normal)))[:, 1:]
 
 
-def _join_factors(z, sites, numbers, correlations, used, rest):
+def _join_factors(z, sites, numbers, correlations, partners, rest):
     """Return (2), or (4) with a root, less -z^2/2 and the factors of rows that are x itself."""
-    if not used.any():
+    if not partners.any():
         return 0.0
-    index = np.flatnonzero(used)
-    (mean, variance, tau, rho), r = (each[index] for each in numbers), correlations[index]
+    index = np.flatnonzero(partners)
+    (mean, variance, tau, rho), r = (array[index] for array in numbers), correlations[index]
     u, v = mean + np.sqrt(variance) * r * z, variance * (1.0 - r**2)  # (1)
     share = 1.0 - rho * v
     if not np.all(share > 0.0):
@@ -119,11 +119,11 @@ def _join_factors(z, sites, numbers, correlations, used, rest):
     return float(np.sum(log_factors) - np.sum(np.log(np.diagonal(triangle))) + 0.5 * half @ half)  # (4)
 
 
-def _sum_exact_factors(z, sites, whole, numbers, correlations, is_same):
+def _sum_exact_factors(z, sites, weights, numbers, correlations, is_same):
     """Return the sum of log F of the rows that are x itself, at each z."""
     if not is_same.any():
         return np.zeros(len(z))
-    (mean, variance, tau, rho), y = (each[is_same, None] for each in numbers), sites.y[is_same]
+    (mean, variance, tau, rho), y = (array[is_same, None] for array in numbers), sites.y[is_same]
     f = mean + np.sqrt(variance) * np.sign(correlations[is_same])[:, None] * z
     log_p = sites.likelihood.log_p(y[:, None] if y.ndim == 1 else y[:, None, :], f)
-    return np.sum(whole[is_same, None] * log_p - tau * f + 0.5 * rho * f * f, axis=0)
+    return np.sum(weights[is_same, None] * log_p - tau * f + 0.5 * rho * f * f, axis=0)

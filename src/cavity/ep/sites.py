@@ -100,6 +100,16 @@ class Sites:
         sites.residual = residual
         return sites
 
+    def with_likelihood(self, likelihood):
+        """Return the sites of a likelihood that differs in its parameters only."""
+        sites = copy(self)
+        sites.likelihood = likelihood
+        if self.compiled:
+            sites.parameters = likelihood_base.kernel_settings(likelihood)[1]
+            if not likelihood._encodes_alone:
+                sites.numbers, sites.extra = likelihood_base.encode_observations(likelihood, self.y)
+        return sites
+
     def part(self, values, rows):
         """Return the rows of something that is (N,) or (1,)."""
         return values[rows] if len(values) > 1 else values
@@ -161,6 +171,23 @@ class Sites:
         At EP's fixed point the log evidence depends on parameters of the likelihood through it only.
         """
         return float(np.sum(self.match(rows, mean, variance)[0] / self.part(self.fraction, rows)))
+
+    def slope_in_log_scale(self, rows, mean, variance, tau, rho):
+        """Return the derivative of `total` in log s at cavities, from sites near their fixed point there; None if p is
+        not of this form:
+
+            p = g((f - c)/s)/s^n:     d log p/d log s = -n - (f - c) d log p/df.
+
+        The mean of (f - c) d log p^e/df under a tilted distribution is v (d2 + d1^2) + d1 (m - c), by parts.
+        """
+        place = self.likelihood._locate(self.numbers[rows], self.part(self.extra, rows)) if self.compiled else None
+        if place is None:
+            return None
+        fraction, exponent = self.part(self.fraction, rows), self.part(self.exponent, rows)
+        shrink = 1.0 / (1.0 + variance * fraction * rho)
+        d1, d2 = fraction * (tau - mean * rho) * shrink, -fraction * rho * shrink  # (2)
+        slopes = exponent * place[1] + variance * (d2 + d1 * d1) + d1 * (mean - place[0])
+        return -float(np.sum(slopes / fraction))
 
     def log_z(self, rows, mean, variance):
         """Return log of the integral of p(y|f) N(f; mean, variance), whatever the powers; of all copies at once."""

@@ -172,6 +172,7 @@ class SparseBelief(MarginalBelief):
     square: float  # step' P step
     log_ratio: float  # log |Q|/|P|, with constraints of (2)
     trace: float  # of h Q^-1
+    solved: np.ndarray | None = None  # (k, n): the products of Cov a with the directions of `Sparse.belief`
 
     def prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean."""
@@ -218,18 +219,23 @@ class Sparse(RowwiseGeometry):
         values[self.pattern.places] = entries
         return None if self.pattern.cholesky.factor(values, self.threads) else values
 
-    def belief(self, h, g, has_marginals=True):
-        """The posterior whose sites sum to (h, g), or None if it is not proper; with or without marginals of f."""
+    def belief(self, h, g, has_marginals=True, find_directions=None):
+        """The posterior whose sites sum to (h, g), or None if it is not proper; with or without marginals of f.
+
+        `find_directions(step)` returns vectors (k, n), of which the belief has the products with Cov a.
+        """
         pattern, cholesky = self.pattern, self.pattern.cholesky
         factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
             return None
         step, log_determinant = cholesky.solve(factor, g, self.threads), cholesky.log_determinant(factor)
         kriging = Kriging.of(self.precision.constraints, partial(cholesky.solve, factor, threads=self.threads))
+        if kriging is not None:
+            step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
+        solved = None if find_directions is None else self._solve(factor, kriging, find_directions(step))
         cholesky.invert(factor, self.threads)  # in its place
         inverse = factor[pattern.places]
         if kriging is not None:
-            step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
             kriging.take_out(pattern.indptr, pattern.rows, inverse, self.threads)
         f_mean, f_variance = np.zeros(0), np.ones(0)
         if has_marginals:
@@ -241,7 +247,18 @@ class Sparse(RowwiseGeometry):
         if not (np.isfinite([square, trace]).all() and np.isfinite(f_mean).all() and np.all(f_variance > 0)):
             return None
         log_ratio = log_determinant - self.precision.log_determinant
-        return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace)
+        return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace, solved)
+
+    def _solve(self, factor, kriging, rows):
+        """The products of vectors (k, n) with the covariance of a factor and its constraints."""
+        solved = self.pattern.cholesky.solve(factor, rows, self.threads)
+        return solved if kriging is None else kriging.apply(solved)
+
+    def multiply_prior_covariance(self, rows):
+        """The products of vectors (k, n) with the covariance of the prior."""
+        factor = self.factorise(0.0)
+        solve = partial(self.pattern.cholesky.solve, factor, threads=self.threads)
+        return self._solve(factor, Kriging.of(self.precision.constraints, solve), rows)
 
     def prior(self):
         """Return the prior as a SparseBelief; OverflowError if its moments leave the range of float64."""

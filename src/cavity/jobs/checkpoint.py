@@ -154,23 +154,23 @@ class Checkpoint:
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
         try:
-            _, numbered, about = persistence.read(self.path, (FILE_KIND,))
+            _, numbered, file = persistence.read(self.path, (FILE_KIND,))
         except ValueError as error:
             raise ValueError(f"checkpoint {error}. {NEW_CHECKPOINT_ADVICE}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}
-        if about | ours != about:
+        if file | ours != file:
             raise ValueError(
-                f"checkpoint {self.path} was written by cavity {about.get('cavity')}, and this is {ours['cavity']}: it "
+                f"checkpoint {self.path} was written by cavity {file.get('cavity')}, and this is {ours['cavity']}: it "
                 "may take other steps. Go on with that version, or remove the file to start anew"
             )
-        if about.pop("digest", None) != _digest(about, numbered):
+        if file.pop("digest", None) != _digest(file, numbered):
             raise ValueError(
                 f"checkpoint {self.path} is damaged: its content is not what was written. {NEW_CHECKPOINT_ADVICE}"
             )
-        changes = describe_differences(about["fit"], self._about["fit"])
+        changes = describe_differences(file["fit"], self._about["fit"])
         if changes:
             raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(changes)}. {NEW_CHECKPOINT_ADVICE}")
-        return {tuple(stage): EncodedValue(stored, numbered) for stage, stored in about["stages"]}
+        return {tuple(stage): EncodedValue(stored, numbered) for stage, stored in file["stages"]}
 
 
 def _digest(settings, numbered):

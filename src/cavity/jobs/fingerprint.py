@@ -165,9 +165,9 @@ def _compare_data(name, before, now):
     if before is None or now is None:
         return [f"{name} was {'not given' if before is None else 'given'}, is {'given' if before is None else 'not'}"]
     for part, unit in zip(range(max(len(before["shape"]), len(now["shape"]))), ("rows", "columns"), strict=False):
-        had, has = (side["shape"][part] if part < len(side["shape"]) else None for side in (before, now))
-        if had != has:
-            return [f"{name} had {had or 'no'} {unit}, has {has or 'none'}"]
+        size_before, size_now = (side["shape"][part] if part < len(side["shape"]) else None for side in (before, now))
+        if size_before != size_now:
+            return [f"{name} had {size_before or 'no'} {unit}, has {size_now or 'none'}"]
     if before.get("names") != now.get("names"):
         return [_describe(f"names of the columns of {name}", before.get("names"), now.get("names"), "were", "are")]
     if before.get("bytes") and now.get("bytes") and before["bytes"] != now["bytes"]:

@@ -35,11 +35,11 @@ LOGGER.addHandler(logging.NullHandler())
 class Job:
     """Receiver of the reports of a fit, or of one stage of it; `Job()` discards them."""
 
-    __slots__ = ("_before", "_floor", "_outermost", "_place", "_reported", "_since", "_watch", "name")
+    __slots__ = ("_before", "_floor", "_outermost", "_path", "_reported", "_since", "_watch", "name")
 
-    def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
+    def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, path=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
-        self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
+        self._path = path  # in the checkpoint: the names of the stages on the way; None keeps nothing
         self._since, self._reported = perf_counter(), 0
 
     @classmethod
@@ -84,8 +84,8 @@ class Job:
 
     def stage(self, name):
         """Return the job of a part of the fit."""
-        whole = f"{self.name}, {name}" if self.name else name
-        return Job(self._watch, whole, self._before, self._floor, False, self._inside(name))
+        full_name = f"{self.name}, {name}" if self.name else name
+        return Job(self._watch, full_name, self._before, self._floor, False, self._inside(name))
 
     def numbered_stage(self, name, number, n, single=None):
         """Return the job of part "name 2 of 5"; of the only part one by the name `single`, or this one."""
@@ -100,7 +100,7 @@ class Job:
             if self.stopped:
                 return
 
-    def report_share(self, done, n, rows, whole=False):
+    def report_share(self, done, n, rows, is_total=False):
         """Tell that of a pass over n blocks, together of so many rows, these are done.
 
         Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
@@ -108,7 +108,7 @@ class Job:
         """
         if self._watch is None:
             return
-        if not whole:
+        if not is_total:
             self._watch.show_share(done / n)
         elif perf_counter() - self._since >= BAR_SECONDS:
             self.report(done, rows=(done - self._reported) * rows / n, left=n - done)
@@ -117,7 +117,7 @@ class Job:
     def continued_after(self, n_iter, objective=-float("inf")):
         """Return the job of what follows so many passes, with which this objective was reached."""
         floor = max(self._floor, objective)
-        return Job(self._watch, self.name, self._before + n_iter, floor, False, self._place)
+        return Job(self._watch, self.name, self._before + n_iter, floor, False, self._path)
 
     def substage(self, name):
         """Return a job with the same receivers, which keeps what it keeps under a name of its own."""
@@ -128,7 +128,7 @@ class Job:
         return Job(self._watch, self.name, self._before, self._floor, False, None)
 
     def _inside(self, name):
-        return None if self._place is None else (*self._place, name)
+        return None if self._path is None else (*self._path, name)
 
     def final_job(self):
         """Return the job of what is done even after a stop, so that there is a result: it is not stopped again."""
@@ -167,7 +167,7 @@ class Job:
 
     @property
     def _checkpoint(self):
-        return None if self._watch is None or self._place is None else self._watch.checkpoint
+        return None if self._watch is None or self._path is None else self._watch.checkpoint
 
     @contextmanager
     def open_checkpoint(self, model, data, **settings):
@@ -192,11 +192,11 @@ class Job:
         """Return the job of inner fits that are not reported, which go on after a kill all the same."""
         if not self.has_checkpoint or self.stopped:
             return SILENT_JOB
-        return Job(JobState(None, [], self._checkpoint), outermost=False, place=self._place)
+        return Job(JobState(None, [], self._checkpoint), outermost=False, path=self._path)
 
     def restore(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
-        return None if self._checkpoint is None else self._checkpoint.restore(self._place, *like)
+        return None if self._checkpoint is None else self._checkpoint.restore(self._path, *like)
 
     def store(self, make):
         """Keep what decides how this stage goes on.
@@ -209,7 +209,7 @@ class Job:
             Without arguments; returns that. Nothing in it may change later.
         """
         if self._checkpoint is not None and not self.stopped:
-            self._checkpoint.store(self._place, make())
+            self._checkpoint.store(self._path, make())
 
 
 def _number(value):
@@ -284,7 +284,7 @@ class Run:
         uses_blas : bool, default True
             Whether BLAS is called: it has one thread then, which takes some microseconds.
         """
-        opened = self.job.open_checkpoint(model, data, options=self, **decisive)
+        checkpoint = self.job.open_checkpoint(model, data, options=self, **decisive)
         limit = single_blas() if uses_blas else nullcontext()
-        with self.job, opened, Threads(self.n_threads, self.job) as threads, limit:
+        with self.job, checkpoint, Threads(self.n_threads, self.job) as threads, limit:
             yield threads

@@ -72,17 +72,17 @@ class FileLock:
     def _describe_holder(self, holder):
         if holder is None:
             return "another process"
-        process, where = holder
-        if where == get_host_name():
+        process, machine = holder
+        if machine == get_host_name():
             return f"process {process}"
-        return f"process {process} on {where} (if that has ended, remove {self.path})"
+        return f"process {process} on {machine} (if that has ended, remove {self.path})"
 
 
 def _owner(handle):
     """Return the (process, host) that stand in the file of a lock, or None."""
     try:
-        process, where = os.read(handle, MAX_OWNER_BYTES).decode().split()
-        return int(process), where
+        process, machine = os.read(handle, MAX_OWNER_BYTES).decode().split()
+        return int(process), machine
     except (ValueError, PermissionError):  # not yet written, or not to be read while it is locked
         return None
 

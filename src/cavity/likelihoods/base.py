@@ -277,9 +277,9 @@ class Likelihood(Public):
         if m.size == 0:
             return tuple(np.empty(shape) for _ in range(3))
         moments = self._tilted(flat, m, v)
-        lost = np.isnan(moments[0]) | np.isnan(moments[1]) | np.isnan(moments[2])
-        if lost.any():
-            i = int(np.argmax(lost))
+        is_undefined = np.isnan(moments[0]) | np.isnan(moments[1]) | np.isnan(moments[2])
+        if is_undefined.any():
+            i = int(np.argmax(is_undefined))
             raise ArithmeticError(
                 f"the moments of a cavity of mean {m[i]:.3g} and variance {v[i]:.3g} cannot be integrated: "
                 f"they are too far from the scale of the likelihood {type(self).__name__}"
@@ -357,6 +357,9 @@ class _Compiled(Likelihood):
     __slots__ = ()
     _kind = None
     any_power = True  # whether the kernel supports p(y|f)^e for e other than 1
+    _encodes_alone = False  # whether `_encode` is the same whatever the parameters
+    # of p = g((f - c)/s)/s^n: the derivative of log s in the log of a parameter, by name; see `_locate`
+    _log_scales: ClassVar[Mapping[str, float]] = {}
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -388,11 +391,11 @@ class _Compiled(Likelihood):
 # The interface between likelihoods and engines, beside the public methods.
 
 
-def refuse_classes(likelihood, what):
+def refuse_classes(likelihood, name):
     """Raise ValueError for a likelihood of classes, whose observations are no numbers."""
     if likelihood.n_classes is not None:
         raise ValueError(
-            f"{what} needs observations that are numbers, {type(likelihood).__name__} has classes: see predict_proba"
+            f"{name} needs observations that are numbers, {type(likelihood).__name__} has classes: see predict_proba"
         )
 
 

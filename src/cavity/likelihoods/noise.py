@@ -31,6 +31,10 @@ class _LinearMean:
 
     __slots__ = ()
 
+    def _locate(self, numbers, extra):
+        """Return c and n of observations as kernels read them, see `_log_scales`; None where p has no such form."""
+        return numbers, 1.0
+
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
         return f
@@ -92,6 +96,8 @@ class Gaussian(_NormalNoise):
     _kind = GAUSSIAN
     _merges_by = "mean"
     parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "scale"}
+    _log_scales: ClassVar[Mapping[str, float]] = {"noise_variance": 0.5}
+    _encodes_alone = True
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of y - fitted; see `Likelihood.starting_values`."""
@@ -123,6 +129,8 @@ class Laplace(_Noisy):
 
     _kind = LAPLACE
     _merges_by = None  # kinks
+    _log_scales: ClassVar[Mapping[str, float]] = {"scale": 1.0}
+    _encodes_alone = True
     parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
 
     def _parameters(self):
@@ -187,6 +195,8 @@ class AsymmetricLaplace(_LinearMean, _Compiled):
 
     _kind = LAPLACE
     _merges_by = None  # kinks
+    _log_scales: ClassVar[Mapping[str, float]] = {"scale": 1.0}
+    _encodes_alone = True
 
     def _parameters(self):
         q, constant = self.quantile_level, self._find_constant()
@@ -252,6 +262,7 @@ class StudentT(_Noisy):
 
     _kind = STUDENT_T
     parameters: ClassVar[Mapping[str, str]] = {"degrees_of_freedom": "positive", "scale": "scale"}
+    _log_scales: ClassVar[Mapping[str, float]] = {"scale": 1.0}
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The spread of most of y - fitted, however far the others are; see `Likelihood.starting_values`."""

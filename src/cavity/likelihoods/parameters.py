@@ -7,6 +7,7 @@ finds it. A search works on numbers without bounds: a `FreeParameters` turns val
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -194,9 +195,9 @@ class FreeParameters:
 
     def step(self, likelihood, i, step):
         """The likelihood with entry i of its vector moved by a step."""
-        where = np.repeat(np.arange(len(self.names)), self.sizes)[i]
-        if PARAMETER_DOMAINS[self.domains[where]] is _POSITIVE_DOMAIN:  # to the last digit whatever the value
-            name = self.names[where]
+        owners = np.repeat(np.arange(len(self.names)), self.sizes)[i]
+        if PARAMETER_DOMAINS[self.domains[owners]] is _POSITIVE_DOMAIN:  # to the last digit whatever the value
+            name = self.names[owners]
             return replace(likelihood, **{name: getattr(likelihood, name) * np.exp(step)})
         vector = self.pack(likelihood)
         vector[i] += step
@@ -228,16 +229,18 @@ class FreeParameters:
     def labels(self):
         """Names of the entries: those of parameters with several values are numbered."""
         pairs = zip(self.names, self.sizes, self.domains, strict=True)
-        named = ([name] if domain != "increasing" else [f"{name}[{i}]" for i in range(n)] for name, n, domain in pairs)
-        return [label for labels in named for label in labels]
+        parts = ([name] if domain != "increasing" else [f"{name}[{i}]" for i in range(n)] for name, n, domain in pairs)
+        return [label for labels in parts for label in labels]
 
     def values(self, likelihood):
         """The values of all entries, as a list."""
         return [float(value) for name in self.names for value in np.ravel(getattr(likelihood, name))]
 
 
-def differentiate(free, likelihood, total):
+def differentiate(free, likelihood, total, slopes=MappingProxyType({})):
     """Derivatives of total(likelihood) in the free numbers, by differences: good to 1e-9 of it or better.
+
+    Those in parameters of one number whose `slopes` are given, by name, are these.
 
     Those of built-in likelihoods, whose totals are right to rounding, are of second order; those of others, by
     quadrature to 1e-10, of fourth order with a step that is ten times as long.
@@ -251,4 +254,5 @@ def differentiate(free, likelihood, total):
             return difference(SHORT_DIFFERENCE_STEP) / (2.0 * SHORT_DIFFERENCE_STEP)
         return (8.0 * difference(DIFFERENCE_STEP) - difference(2.0 * DIFFERENCE_STEP)) / (12.0 * DIFFERENCE_STEP)
 
-    return np.array([slope(i) for i in range(free.size)])
+    labels = free.labels()
+    return np.array([slopes[labels[i]] if labels[i] in slopes else slope(i) for i in range(free.size)])

@@ -104,6 +104,7 @@ class Gamma(_Scaled, _Compiled):
 
     _kind = GAMMA
     _merges_by = "mean"
+    _encodes_alone = True
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
 
     def _parameters(self):

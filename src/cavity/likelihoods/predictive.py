@@ -139,7 +139,7 @@ def find_mixture_quantiles(points, q, *covariates):
 
     What `find_quantiles` says of its arguments holds for those of each point.
     """
-    shape = np.broadcast_shapes(np.shape(q), *(np.shape(each) for each in covariates), np.shape(points[0][2]))
+    shape = np.broadcast_shapes(np.shape(q), *(np.shape(covariate) for covariate in covariates), np.shape(points[0][2]))
     q, *covariates = (np.broadcast_to(values, shape).ravel() for values in (q, *covariates))
     points = [(*one[:2], *(np.broadcast_to(values, shape).ravel() for values in one[2:])) for one in points]
     functions = [_check_results_of(likelihood, "cdf") for _, likelihood, *_ in points]

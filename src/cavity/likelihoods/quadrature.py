@@ -95,17 +95,17 @@ class _Integrands:
             raise TypeError(f"log_p must return real numbers, got {values.dtype}: np.real takes their real parts")
         values = np.asarray(values, dtype=np.float64)
         if values.shape != f.shape:
-            where = f"for sites {index[0]} to {index[-1]}, the first at f = {f[0, 0]:g}"
-            raise ValueError(f"log_p must return an array of shape {f.shape}, got {values.shape} {where}")
+            location = f"for sites {index[0]} to {index[-1]}, the first at f = {f[0, 0]:g}"
+            raise ValueError(f"log_p must return an array of shape {f.shape}, got {values.shape} {location}")
         wrong = ~(values < np.inf)
         if wrong.any():
             i, k = np.argwhere(wrong)[0]
             raise ValueError(f"log_p must be finite or -inf, got {values[i, k]} for site {index[i]} at f = {f[i, k]:g}")
         return values
 
-    def refuse(self, site, what):
+    def refuse(self, site, description):
         cavity = f"cavity mean {self.mean[site]:g}, sd {self.sd[site]:g}"
-        raise NotIntegrableError(f"log_p of site {self.index[site]} {what} ({cavity})")
+        raise NotIntegrableError(f"log_p of site {self.index[site]} {description} ({cavity})")
 
 
 def log_tilted(log_p, mean, variance):

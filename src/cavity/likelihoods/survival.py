@@ -34,6 +34,7 @@ class _Times(_Scaled, _Compiled):
     __slots__ = ()
     takes_event = True
     _y_ndim = 2
+    _encodes_alone = True
     _noise_sd = 1.0
 
     @property
@@ -75,6 +76,14 @@ class _Times(_Scaled, _Compiled):
     def _encode(self, y):
         with np.errstate(divide="ignore"):
             return tuple(np.ascontiguousarray(bound) for bound in np.log(y).T)
+
+    def _locate(self, lower, upper):
+        """Logs of times, or of the one bound that there is; None for times between two bounds."""
+        exact, has_lower = lower == upper, lower > -np.inf
+        if self._slope != 1.0 or np.any(~exact & has_lower & (upper < np.inf)):
+            return None
+        centre = np.where(has_lower, lower, upper)
+        return np.where(centre < np.inf, centre, 0.0), exact
 
     def _find_logs(self, y):
         """Logs of the times, of bounds that are there, else the median of the others."""
@@ -161,6 +170,7 @@ class LogNormal(_Times):
     sd: float | None = None
 
     parameters: ClassVar[Mapping[str, str]] = {"sd": "positive"}
+    _log_scales: ClassVar[Mapping[str, float]] = {"sd": 1.0}
 
     _kind = LOG_NORMAL
     any_power = False
@@ -273,6 +283,7 @@ class Weibull(_ExponentialPower):
     effect: str = "time"
 
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
+    _log_scales: ClassVar[Mapping[str, float]] = {"shape": -1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +335,7 @@ class LogLogistic(_Times):
 
     _noise_sd = LOGISTIC_SD
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
+    _log_scales: ClassVar[Mapping[str, float]] = {"shape": -1.0}
 
     _kind = LOG_LOGISTIC
 
@@ -334,9 +346,9 @@ class LogLogistic(_Times):
         """Moments, up to some order, which have to be there."""
         check_closed(self)
         if self.shape <= order:
-            what = "mean" if order == 1 else "finite variance"
+            noun = "mean" if order == 1 else "finite variance"
             raise ValueError(
-                f"times of LogLogistic with shape = {self.shape:g} have no {what}, only with > {order}; quantiles exist"
+                f"times of LogLogistic with shape = {self.shape:g} have no {noun}, only with > {order}; quantiles exist"
             )
         x = np.pi / self.shape
         log_mean = float(np.log(x / np.sin(x)))

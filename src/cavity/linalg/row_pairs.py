@@ -18,6 +18,7 @@ MAX_PARTS = 16  # each has sums of its own
 MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
 MAX_SUMS = 1 << 24  # of all parts
 MAX_UNSORTED_SUMS = 1 << 16  # beyond which rows are sorted, as sums leave the cache
+LOOKUPS_TO_KEEP = 1 << 16  # of places of pairs: 1 MB
 ENTRIES_PER_CALL = 1 << 18  # of the pattern
 MAX_TABLE = 4  # entries of a table of numbers for each key that is looked up in it
 
@@ -69,8 +70,8 @@ class RowPairs:
     def _find_products(self):
         """Return the pattern of X'X from that of the runs of its rows, which are far fewer than entries."""
         N, n = self.shape
-        run_indptr, nothing = np.empty(N + 1, np.int64), np.empty(0, np.int32)
-        count = _kernel.runs(self._indptr, self._indices, run_indptr, nothing, nothing)[0]
+        run_indptr, empty = np.empty(N + 1, np.int64), np.empty(0, np.int32)
+        count = _kernel.runs(self._indptr, self._indices, run_indptr, empty, empty)[0]
         firsts, lengths = np.empty((2, count), np.int32)
         if count:
             _kernel.runs(self._indptr, self._indices, run_indptr, firsts, lengths)
@@ -82,10 +83,10 @@ class RowPairs:
         ends = np.cumsum(sizes)
         columns = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
         members = sparse.csr_array((np.ones(len(columns), np.float32), columns, np.append(0, ends)), (len(ends), n))
-        both = sparse.csc_array(sparse.tril(members.T @ ((runs.T @ runs) @ members)))
-        both.data[:] = 1.0
-        both.sort_indices()
-        return both
+        pattern = sparse.csc_array(sparse.tril(members.T @ ((runs.T @ runs) @ members)))
+        pattern.data[:] = 1.0
+        pattern.sort_indices()
+        return pattern
 
     def place_in(self, indptr, rows):
         """Find where the products of each row are in a lower triangle by columns, rows in ascending order.
@@ -95,16 +96,17 @@ class RowPairs:
         """
         N, indptr, rows = self.shape[0], np.ascontiguousarray(indptr, np.int32), np.ascontiguousarray(rows, np.int32)
         firsts = range(0, N, ROWS_PER_CALL)
-        nothing, run_indptr = np.empty(0, np.int32), np.empty(ROWS_PER_CALL + 1, np.int64)
+        empty, run_indptr = np.empty(0, np.int32), np.empty(ROWS_PER_CALL + 1, np.int64)
         counts = [
-            _kernel.runs(self._indptr[at : at + ROWS_PER_CALL + 1], self._indices, run_indptr, nothing, nothing)[1]
+            _kernel.runs(self._indptr[at : at + ROWS_PER_CALL + 1], self._indices, run_indptr, empty, empty)[1]
             for at in firsts
         ]
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self.is_missing = np.zeros(N, bool)
         self._pairs, self._n_entries = np.empty(self._first_pair[-1], np.int32), len(rows)
+        cache = np.full((LOOKUPS_TO_KEEP, 4), -1, np.int32)
         for pair, at in zip(self._first_pair, firsts, strict=False):
-            arguments = self._pairs, int(pair), self.is_missing.view(np.int8), at, min(at + ROWS_PER_CALL, N)
+            arguments = self._pairs, int(pair), self.is_missing.view(np.int8), cache, at, min(at + ROWS_PER_CALL, N)
             row, column = _kernel.number(self._indptr, self._indices, indptr, rows, *arguments)
             if row >= 0 and self.products is not None:
                 raise ValueError(f"the pattern has no entry in row {row}, column {column}")

@@ -70,11 +70,11 @@ class SweepHistory:
             return np.nan
         x, s, gx, gs = self._differences()
         lengths, directions = _find_axes(x, s)
-        used = lengths > max(MIN_INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
+        is_independent = lengths > max(MIN_INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
         rate = self._ratio()
-        if not used.any():
+        if not is_independent.any():
             return rate
-        basis = directions[:, used] / np.sqrt(lengths[used])
+        basis = directions[:, is_independent] / np.sqrt(lengths[is_independent])
         # <x_i, J x_j>, the mean of both ways to measure it
         moved = 0.5 * (x @ gs.T + s @ gx.T)
         return float(np.fmax(_largest_eigenvalue(basis.T @ moved @ basis), rate))
@@ -97,10 +97,10 @@ class SweepHistory:
         d, e = gx - x, gs - s
         right = 0.5 * (d @ residual_s + e @ residual)
         lengths, directions = _find_axes(d, e)
-        used = lengths > MIN_INDEPENDENT_SHARE * max(lengths[-1], 0.0)
-        if not used.any():
+        is_independent = lengths > MIN_INDEPENDENT_SHARE * max(lengths[-1], 0.0)
+        if not is_independent.any():
             return None
-        weights = directions[:, used] @ ((directions[:, used].T @ right) / lengths[used])
+        weights = directions[:, is_independent] @ ((directions[:, is_independent].T @ right) / lengths[is_independent])
         return last_gx - weights @ gx
 
     def squarem(self):

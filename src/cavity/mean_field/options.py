@@ -97,5 +97,5 @@ TRIAL_OPTIONS = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES + 1, tol=0.
 
 def check_room(n_components, width):
     """Raise MemoryError if there is no room for what a fit of so many components holds, `width` numbers of each."""
-    what = f"n_components={n_components}: {LEAST_ARRAYS} arrays of the components, each"
-    arrays.allocate_matrices(LEAST_ARRAYS, (n_components, width), what, argument="n_components")
+    description = f"n_components={n_components}: {LEAST_ARRAYS} arrays of the components, each"
+    arrays.allocate_matrices(LEAST_ARRAYS, (n_components, width), description, argument="n_components")

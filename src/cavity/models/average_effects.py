@@ -399,8 +399,8 @@ def average_table(title, parts, level, notes, signed):
     """Return the table of averages: (name, mean, sd) where they are normal, else (name, mean, draws)."""
     names = tuple(name or "all rows" for name, *_ in parts)
     mean = np.array([value for _, value, _ in parts])
-    drawn = bool(parts) and np.ndim(parts[0][2]) == 1
-    if not drawn:
+    has_draws = bool(parts) and np.ndim(parts[0][2]) == 1
+    if not has_draws:
         marginals = summary.make_gaussian_marginals(names, mean, np.array([sd for *_, sd in parts]))
         table = summary.tabulate_marginals(title, marginals, level)
     else:

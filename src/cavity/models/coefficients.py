@@ -172,12 +172,12 @@ class Coefficients(SummaryMixin):
         """
         if not arrays.check_flag(exponentiate, "exponentiate"):
             return super().summary(level)
-        word = find_ratio_word(self._likelihood)
+        ratio_name = find_ratio_word(self._likelihood)
         marginals, notes = self._marginals(), list_notes(self)
         if "intercept" in marginals.names:
-            kind = word.removesuffix(" ratio")
+            kind = ratio_name.removesuffix(" ratio")
             notes = (f"the row intercept is no ratio: the {kind} where all columns are 0", *notes)
-        title = f"{title_of(self)}, {word}s per unit"
+        title = f"{title_of(self)}, {ratio_name}s per unit"
         return tabulate_ratios(title, marginals, level, notes=notes, below=self._below(level))
 
     def interval(self, level: float = 0.95) -> FloatArray:

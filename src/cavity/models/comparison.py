@@ -132,8 +132,8 @@ def _check_integration(posteriors):
     integrated = [
         name for name, posterior in posteriors.items() if getattr(getattr(posterior, "integration", None), "names", ())
     ]
-    learnt = [name for name, posterior in posteriors.items() if getattr(posterior, "hyperparameters", None) is not None]
-    other = next((name for name in learnt if name not in integrated), None)
+    names = [name for name, posterior in posteriors.items() if getattr(posterior, "hyperparameters", None) is not None]
+    other = next((name for name in names if name not in integrated), None)
     if integrated and other is not None:
         raise ValueError(
             f"posteriors must all be integrated over hyperparameters, or none: {integrated[0]!r} is, and {other!r} has "

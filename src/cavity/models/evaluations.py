@@ -87,6 +87,7 @@ class EvidencePoint:
     geometry: object
     fit: object  # the Fit of EP; None if exact
     problem: object = None  # with these settings, for GLM and mixed models
+    information: np.ndarray | None = None  # about minus the second derivatives of the log evidence
 
     @property
     def converged(self):

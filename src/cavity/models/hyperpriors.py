@@ -54,18 +54,18 @@ def check_priors(priors):
     if priors is None or (isinstance(priors, str) and priors == AVOID_ZERO_PRIOR):
         return priors
     if not isinstance(priors, Mapping):
-        words = (
+        message = (
             f"must be a dict of priors by names of terms or hyperparameters, or {AVOID_ZERO_PRIOR!r}, got {priors!r}"
         )
-        raise error_of("priors", words, TypeError)
-    checked = {}
+        raise error_of("priors", message, TypeError)
+    checked_priors = {}
     for key, value in priors.items():
         if isinstance(value, Mapping):
             parts = {part: check_prior(prior, f"priors[{key!r}][{part!r}]") for part, prior in value.items()}
-            checked[str(key)] = parts
+            checked_priors[str(key)] = parts
         else:
-            checked[str(key)] = check_prior(value, f"priors[{key!r}]")
-    return checked
+            checked_priors[str(key)] = check_prior(value, f"priors[{key!r}]")
+    return checked_priors
 
 
 def match_priors(priors, likelihood, targets, labels=()):
@@ -90,8 +90,8 @@ def match_priors(priors, likelihood, targets, labels=()):
         For a key that belongs to none of them, or a prior of parameters of another kind.
     """
     if priors == AVOID_ZERO_PRIOR and not any(target.term for target in targets):
-        words = f"must be a dict where there are no groups and no structured terms, got {AVOID_ZERO_PRIOR!r}"
-        raise error_of("priors", words)
+        message = f"must be a dict where there are no groups and no structured terms, got {AVOID_ZERO_PRIOR!r}"
+        raise error_of("priors", message)
     if not priors or priors == AVOID_ZERO_PRIOR:
         return {}
     names = dict.fromkeys([*likelihood.parameters, *labels])

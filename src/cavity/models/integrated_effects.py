@@ -19,6 +19,7 @@ from cavity.models.corrected_marginal import (
 )
 from cavity.models.integration import put_values
 from cavity.models.marginal import Marginal, NumberMarginal, tabulate_mixture_marginals
+from cavity.models.posterior_mixture import draw_points
 
 
 class IntegratedEffects:
@@ -47,6 +48,18 @@ class IntegratedEffects:
         return [
             put_values(self._likelihood, self.integration, number) for number in range(len(self.integration.weights))
         ]
+
+    def _choose_points(self, n, rng, whole, points):
+        """Yield which of n draws are from a point, its likelihood, their count and `points(number)`.
+
+        All are from `whole` without an integral.
+        """
+        if not self._integrated_names:
+            yield slice(None), self._likelihood, n, whole
+            return
+        likelihoods = self._point_likelihoods
+        for draws, number in draw_points(self.integration.weights, n, rng):
+            yield draws, likelihoods[number], int(np.sum(draws)), points(number)
 
     def _refuse_update(self):
         """Raise ValueError where there are corrections, which no update has."""

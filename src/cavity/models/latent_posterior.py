@@ -53,6 +53,7 @@ class Predictions(ResidualChecks, Public):
     """
 
     __slots__ = ()
+    _earliest = -np.inf  # the first input, of one column, at which f has moments
 
     @property
     def _likelihood(self):
@@ -293,19 +294,19 @@ class Predictions(ResidualChecks, Public):
         """
         self._check_noise_is_known("sample_y")
         n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
-        parts, where = [], []
-        for here, likelihood, f in self._drawn_by_point(X, n, rng, offset, exposure):
+        parts, indices = [], []
+        for index, likelihood, f in self._drawn_by_point(X, n, rng, offset, exposure):
             extras = self._trials(X, trials, f.shape[1])
             with np.errstate(over="ignore"):
                 parts.append(likelihood.draw(f, rng, **extras))
-            where.append(here)
+            indices.append(index)
         y = parts[0]
         if len(parts) > 1:
             y = np.empty((n, *y.shape[1:]), dtype=y.dtype)
-            for here, part in zip(where, parts, strict=True):
-                y[here] = part
-        named = self._likelihood.n_classes is not None and self.classes is not None
-        return np.asarray(self.classes)[y] if named else y
+            for index, part in zip(indices, parts, strict=True):
+                y[index] = part
+        has_classes = self._likelihood.n_classes is not None and self.classes is not None
+        return np.asarray(self.classes)[y] if has_classes else y
 
     def _observed(self, X, moments, noise, trials):
         """Return moments of f, or with noise those of a new observation."""
@@ -358,11 +359,14 @@ class Predictions(ResidualChecks, Public):
         """Return the known part of f of n new rows, (n,) or None; ValueError where the fit had one and these do not."""
         likelihood = self._likelihood
         if offset is None and exposure is None and self.has_offset:
-            had = "offsets or exposures" if likelihood.takes_exposure else "offsets"
-            raise ValueError(f"offset: the fit had {had}: give those of the new rows; give offset=0 for none")
+            arguments = "offsets or exposures" if likelihood.takes_exposure else "offsets"
+            raise ValueError(f"offset: the fit had {arguments}: give those of the new rows; give offset=0 for none")
         return combine_known_parts(likelihood, offset, exposure, n, broadcast=True)
 
-    def _check_noise_is_known(self, what):
+    def _shared_loo_moments(self):
+        """Return the moments of f without a row where rows share sites; None where marginals and sites have them."""
+
+    def _check_noise_is_known(self, description):
         """Raise ValueError where the noise of new observations is not known."""
 
 

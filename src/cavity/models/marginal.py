@@ -116,8 +116,8 @@ class Marginal(NumberMarginal):
         float or ndarray
             Of the shape of `x`.
         """
-        place, scale, slant = self._components()
-        z = (np.asarray(x, dtype=np.float64)[..., None] - place) / scale
+        location, scale, slant = self._components()
+        z = (np.asarray(x, dtype=np.float64)[..., None] - location) / scale
         log_density = np.log(2.0 / scale) - 0.5 * (z * z + LOG_2PI) + special.log_ndtr(slant * z)
         return (np.exp(log_density) @ self.weights)[()]
 
@@ -134,9 +134,9 @@ class Marginal(NumberMarginal):
         float or ndarray
             Of the shape of `x`.
         """
-        place, scale, slant = self._components()
+        location, scale, slant = self._components()
         return (
-            evaluate_skew_normal_cdf(np.asarray(x, dtype=np.float64)[..., None], place, scale, slant) @ self.weights
+            evaluate_skew_normal_cdf(np.asarray(x, dtype=np.float64)[..., None], location, scale, slant) @ self.weights
         )[()]
 
     def quantile(self, p: ArrayLike) -> FloatOrArray:
@@ -161,7 +161,7 @@ class Marginal(NumberMarginal):
         table = tabulate_mixture_marginals(
             (self.name,), self.weights, self.means[:, None], self.sds[:, None], np.array([self.skewness])
         )
-        return np.array([table.quantile(each)[0] for each in p.ravel()]).reshape(p.shape)[()]
+        return np.array([table.quantile(probability)[0] for probability in p.ravel()]).reshape(p.shape)[()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +274,11 @@ def tabulate_cells(name, scale, moments, free, weights, half):
     """Return the marginal of a number whose free number has some values, with weights that sum to one.
 
     Each stands for a triangular density as wide as two cells on either side, which interpolates linearly between cells;
-    `half` is half the width of a cell, and `moments` are the mean and the sd of the number.
+    `half` are half the widths of cells, and `moments` are the mean and the sd of the number.
     """
     inside = weights > 0.0
-    free, weights = free[inside], weights[inside]
-    edges = np.linspace(np.min(free) - 2.0 * half, np.max(free) + 2.0 * half, N_CELLS + 1)
+    free, weights, half = free[inside], weights[inside], half[inside]
+    edges = np.linspace(np.min(free - 2.0 * half), np.max(free + 2.0 * half), N_CELLS + 1)
     t = np.clip((edges[:, None] - free) / (2.0 * half), -1.0, 1.0)
     below = np.where(t < 0.0, 0.5 * (1.0 + t) ** 2, 1.0 - 0.5 * (1.0 - t) ** 2) @ weights
     below[0], below[-1] = 0.0, 1.0
@@ -313,9 +313,9 @@ def find_skew_normal(mean, sd, skewness):
     return mean - scale * delta * np.sqrt(2.0 / np.pi), scale, delta / np.sqrt(1.0 - delta**2)
 
 
-def evaluate_skew_normal_cdf(x, place, scale, slant):
+def evaluate_skew_normal_cdf(x, location, scale, slant):
     """Return the distribution functions of skew-normal densities, elementwise."""
-    z = (x - place) / scale
+    z = (x - location) / scale
     return np.clip(special.ndtr(z) - 2.0 * special.owens_t(z, slant), 0.0, 1.0)
 
 
@@ -339,10 +339,10 @@ def tabulate_mixture_marginals(names, weights, means, sds, skewness):
     """
     mean = weights @ means
     sd = np.sqrt(weights @ (sds**2 + (means - mean) ** 2))
-    place, scale, slant = find_skew_normal(means, sds, np.broadcast_to(skewness, means.shape))
+    location, scale, slant = find_skew_normal(means, sds, np.broadcast_to(skewness, means.shape))
 
     def cdf(x):
-        return weights @ evaluate_skew_normal_cdf(x, place, scale, slant)
+        return weights @ evaluate_skew_normal_cdf(x, location, scale, slant)
 
     def quantile(p):
         low = np.min(means - MAX_DEVIATIONS * sds, axis=0)

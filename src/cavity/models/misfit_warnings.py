@@ -18,10 +18,10 @@ def are_many(far, n, share):
     return (far > MOST_FAR_POINTS) & (far > share * n)
 
 
-def warn_of_far_points(far, points, d, what, remedy):
+def warn_of_far_points(far, points, d, name, remedy):
     """Warn that `far` of `points` are far from `what`, descriptions for the message."""
     warn(
-        f"{far} of {points} lie more than {choose_far_sd(d):.3g} standard deviations from {what}: the settings are not "
+        f"{far} of {points} lie more than {choose_far_sd(d):.3g} standard deviations from {name}: the settings are not "
         f"those of such data; give others, {remedy}",
         SettingsWarning,
     )

@@ -25,7 +25,7 @@ class PosteriorMixture:
 
     @cached_property
     def _moments(self):
-        return self._mix(*(np.stack([getattr(each, name) for each in self.points]) for name in ("mean", "variance")))
+        return self._mix(*(np.stack([getattr(point, name) for point in self.points]) for name in ("mean", "variance")))
 
     @property
     def mean(self):
@@ -40,18 +40,18 @@ class PosteriorMixture:
     @property
     def inverse(self):
         """The mean of the covariances on the pattern, (E,)."""
-        return self.weights @ np.stack([each.inverse for each in self.points])
+        return self.weights @ np.stack([point.inverse for point in self.points])
 
     def covariance(self, index):
         """The joint covariance of some effects, (m, m)."""
         index = np.asarray(index)
-        apart = np.stack([each.mean[index] for each in self.points]) - self.mean[index]
-        within = sum(weight * each.covariance(index) for weight, each in zip(self.weights, self.points, strict=True))
+        apart = np.stack([point.mean[index] for point in self.points]) - self.mean[index]
+        within = sum(weight * point.covariance(index) for weight, point in zip(self.weights, self.points, strict=True))
         return within + apart.T @ (self.weights[:, None] * apart)
 
     def predict_at_points(self, rows, *arguments):
         """Means and variances (P, N) at the points, of rows (N, n) and what else `predict` of a point takes."""
-        moments = [each.predict(rows, *arguments) for each in self.points]
+        moments = [point.predict(rows, *arguments) for point in self.points]
         return tuple(np.stack(part) for part in zip(*moments, strict=True))
 
     def predict(self, rows, *arguments):
@@ -60,14 +60,14 @@ class PosteriorMixture:
 
     def trace_with(self, rows, columns, entries):
         """The mean of the traces of the covariances times a symmetric matrix."""
-        traces = [each.trace_with(rows, columns, entries) for each in self.points]
+        traces = [point.trace_with(rows, columns, entries) for point in self.points]
         return float(self.weights @ traces)
 
     def sample(self, n, rng):
         """Draws (n, all effects): each from a point that is drawn by its weight."""
         draws = np.empty((n, len(self.mean)))
-        for here, number in draw_points(self.weights, n, rng):
-            draws[here] = self.points[number].sample(int(here.sum()), rng)
+        for index, number in draw_points(self.weights, n, rng):
+            draws[index] = self.points[number].sample(int(index.sum()), rng)
         return draws
 
 
@@ -86,6 +86,6 @@ def mix_covariances(weights, means, covariances):
 
 def draw_points(weights, n, rng):
     """Yield for n draws of a mixture which of them (n,) are from a point, and its number."""
-    which = rng.choice(len(weights), size=n, p=weights)
-    for number in np.unique(which):
-        yield which == number, number
+    numbers = rng.choice(len(weights), size=n, p=weights)
+    for number in np.unique(numbers):
+        yield numbers == number, number

@@ -131,13 +131,14 @@ def find_loo_moments(posterior, y, mean, variance):
         return None
     if np.shape(density) != np.shape(mean):
         return None
-    tolerance = LOO_TOLERANCE
+    shared = posterior._shared_loo_moments()
+    tolerance = LOO_TOLERANCE if shared is None else SHARED_SITE_TOLERANCE
     with np.errstate(divide="ignore", invalid="ignore"):
-        if getattr(posterior, "_loo_mean", None) is not None:
-            mean, variance, tolerance = posterior._loo_mean, posterior._loo_variance, SHARED_SITE_TOLERANCE
-        else:
+        if shared is None:
             rho = 1.0 / variance - sites.rho
             mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
+        else:
+            mean, variance = shared
         if not np.all(variance > 0):
             return None
         loo_density = integrate_log_density(posterior._likelihood, y, mean, variance)

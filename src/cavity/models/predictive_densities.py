@@ -30,8 +30,8 @@ def predict_class_probabilities(likelihood, predict):
     mean, variance = predict()
     if isinstance(likelihood, SYMMETRIC_LIKELIHOODS):
         return np.exp(integrate_both_log_densities(likelihood, mean, variance))
-    checked = (likelihood.check(np.full(len(mean), float(k))) for k in range(classes))
-    return np.exp(np.column_stack([integrate_log_density(likelihood, y, mean, variance) for y in checked]))
+    labels = (likelihood.check(np.full(len(mean), float(k))) for k in range(classes))
+    return np.exp(np.column_stack([integrate_log_density(likelihood, y, mean, variance) for y in labels]))
 
 
 def integrate_both_log_densities(likelihood, mean, variance):
@@ -40,6 +40,6 @@ def integrate_both_log_densities(likelihood, mean, variance):
     The label less probable is the one that the mean of f is against; the other one has what is left.
     """
     positive = mean > 0
-    less = integrate_log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
-    more = np.log1p(-np.exp(less))
-    return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
+    log_negative = integrate_log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
+    more = np.log1p(-np.exp(log_negative))
+    return np.stack([np.where(positive, log_negative, more), np.where(positive, more, log_negative)], axis=1)

@@ -149,13 +149,16 @@ class StoppedByCallback(Exception):
     """Raised where the callback stops the search."""
 
 
-def evaluate_starts(objective, points, job, afresh=False):
-    """Return the values at points, until the callback stops; with `afresh` each fit starts without sites."""
+def evaluate_starts(objective, points, job, afresh=False, **options):
+    """Return the values at points, until the callback stops; with `afresh` each fit starts without sites.
+
+    The `options` replace those of EP.
+    """
     values = []
     for number, x in enumerate(points, 1):
         if afresh:
             objective.evidence.start = None
-        values.append(objective.value(x))
+        values.append(objective.value(x, **options))
         if job.report(number, objective=-min(values)):
             break
     return values
@@ -390,8 +393,8 @@ def find_unexplored_points(objective, x, bounds):
     """
     explored, lists = np.array(objective.points), []
     for i in np.flatnonzero((objective.steepness < PLATEAU_SLOPE) & np.all(np.isfinite(bounds), axis=1)):
-        for way, bound in zip((-FAR_LOG_STEP, FAR_LOG_STEP), bounds[i], strict=True):
-            values = np.append(np.arange(x[i], bound, way)[1:], bound)
+        for step, bound in zip((-FAR_LOG_STEP, FAR_LOG_STEP), bounds[i], strict=True):
+            values = np.append(np.arange(x[i], bound, step)[1:], bound)
             far = np.min(np.abs(values[:, None] - explored[:, i]), axis=1) > 0.5 * FAR_LOG_STEP
             lists.append([np.where(np.arange(len(x)) == i, value, x) for value in values[far]])
     return lists

@@ -8,6 +8,7 @@ from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
 SHORT_CURVATURE_STEP = 3e-4  # of a free number, where the gradient at the maximum is known
 CURVATURE_TOL = 1e-5  # of fits: a larger one changes the seventh digit
+SHORT_CURVATURE_TOL = 3e-5  # of those after short steps, which are some hundredths of a standard error
 MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: less curvature may be no maximum
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
@@ -82,27 +83,33 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
 
     def gradient(i, step):
         x_moved = x + step * (np.arange(len(x)) == i)
-        point = evaluations.at(x_moved, tol=CURVATURE_TOL, double_loop=DOUBLE_LOOP_STEPS)
+        settled = None if slopes is None else evidence.settle_gradient(x_moved, tol)
+        if settled is not None:
+            return check_finite(settled[free])
+        point = evaluations.at(x_moved, tol=tol, double_loop=DOUBLE_LOOP_STEPS)
         if not point.converged:
             raise ArithmeticError(NO_FIXED_POINT)
-        slopes = evaluations.gradient(point)[free]
-        if not np.isfinite(slopes).all():
+        return check_finite(evaluations.gradient(point)[free])
+
+    def check_finite(gradient):
+        if not np.isfinite(gradient).all():
             raise ArithmeticError(NOT_FINITE)
-        return slopes
+        return gradient
 
     rows, evidence = np.empty((len(free), len(free))), evaluations.evidence
-    step = CURVATURE_STEP if slopes is None else SHORT_CURVATURE_STEP
+    steps = (CURVATURE_STEP, CURVATURE_TOL), (SHORT_CURVATURE_STEP, SHORT_CURVATURE_TOL)
+    step, tol = steps[slopes is not None]
     evaluations.sites_at_maximum = evidence.start  # of which the checkpoint knows
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
-            ahead, behind = gradient(i, step), None if slopes is None else -slopes[free]
-            if behind is None:
+            slope_ahead, slope_behind = gradient(i, step), None if slopes is None else -slopes[free]
+            if slope_behind is None:
                 evidence.start = _mirror_sites(evaluations.sites_at_maximum, evidence.start)
-                behind = gradient(i, -step)
+                slope_behind = gradient(i, -step)
             evidence.start = evaluations.sites_at_maximum
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
-        row[:] = (behind - ahead) / (step if slopes is not None else 2.0 * step)
+        row[:] = (slope_behind - slope_ahead) / (step if slopes is not None else 2.0 * step)
         if job.report(number, left=len(free) - number):
             return None
     return 0.5 * (rows + rows.T)

@@ -172,8 +172,8 @@ class CalibrationDisplay(Display):
 
     @classmethod
     def _of(cls, y, probability, n_bins, label, method):
-        n_bins, used = arrays.check_integer(n_bins, "n_bins", low=1), np.isfinite(probability)
-        probability, y = probability[used], y[used]
+        n_bins, is_finite = arrays.check_integer(n_bins, "n_bins", low=1), np.isfinite(probability)
+        probability, y = probability[is_finite], y[is_finite]
         index = np.minimum((probability * n_bins).astype(int), n_bins - 1)
         count = np.bincount(index, minlength=n_bins)
         full = count > 0

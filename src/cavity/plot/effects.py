@@ -140,15 +140,14 @@ class EffectDisplay(display.Display):
         X, y, labels = bands.open_labelled_rows(posterior, X, y, names, target, classes)
         d = bands.choose_column(column, X, labels, posterior)
         others = np.median(X, axis=0)
-        grid = display.make_grid(X[:, d], bands.CURVE_POINTS)
-        grid = np.maximum(grid, getattr(posterior, "time", -np.inf))  # the end of a chain has no moments before it
+        grid = np.maximum(display.make_grid(X[:, d], bands.CURVE_POINTS), posterior._earliest)
         points = bands.make_points(others, d, grid)
         expected, low, high = bands.predict_band(posterior, points, level)
         sparse = slice(
             None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else bands.QUANTILE_STRIDE
         )
         ends = bands.predict_interval(posterior, points[sparse], level) or (None, None)
-        alone = bands.differ_in_one_column(posterior, X, y)
+        has_one_column = bands.differ_in_one_column(posterior, X, y)
         inducing = getattr(posterior, "inducing", None)
         return cls(
             labels=labels,
@@ -162,9 +161,9 @@ class EffectDisplay(display.Display):
             high_new=ends[1],
             others=others,
             level=level,
-            x=X[:, 0] if alone else None,
-            y=y if alone else None,
-            surprising=find_surprising(posterior, level) if alone and own else None,
+            x=X[:, 0] if has_one_column else None,
+            y=y if has_one_column else None,
+            surprising=find_surprising(posterior, level) if has_one_column and own else None,
             inducing=None if inducing is None else inducing[:, d],
         ).plot(ax=ax, title=title)
 
@@ -342,20 +341,20 @@ class MapDisplay(display.Display):
     def _draw(self, axes):
         dense, classes = len(self.points) >= MIN_ROWS_SMALL_DOTS, self.labels.classes
         if self.kind == "sd":
-            drawn, label = axes.contourf(*self.sides, self.values, 12, cmap="magma"), "sd of the function"
+            contours, label = axes.contourf(*self.sides, self.values, 12, cmap="magma"), "sd of the function"
             look = dict(ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
             axes.plot(*self.points.T, "o", rasterized=len(self.points) > MAX_ROWS_DRAWN, **look)
         elif classes:
-            drawn, label = self._classes(axes), self.labels.prediction_label()
+            contours, label = self._classes(axes), self.labels.prediction_label()
         else:
             shown = self.values if self.y is None else np.append(self.values.ravel(), self.y[np.isfinite(self.y)])
             look = dict(cmap="viridis", vmin=np.nanmin(shown), vmax=np.nanmax(shown))
-            drawn, label = axes.contourf(*self.sides, self.values, 15, **look), self.labels.prediction_label()
+            contours, label = axes.contourf(*self.sides, self.values, 15, **look), self.labels.prediction_label()
             if self.y is not None:
                 edge = dict(s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5)
                 axes.scatter(*self.points.T, c=self.y, rasterized=len(self.points) > MAX_ROWS_DRAWN, **edge, **look)
                 label += " (points: observed)"
-        bar = axes.get_figure().colorbar(drawn, ax=axes, label=label)
+        bar = axes.get_figure().colorbar(contours, ax=axes, label=label)
         if classes and len(classes) > 2 and self.kind == "expected":
             bar.set_ticks(range(len(classes)), labels=classes)
         if self.inducing is not None:
@@ -370,7 +369,7 @@ class MapDisplay(display.Display):
         classes, two = self.labels.classes, len(self.labels.classes) == 2
         levels = np.linspace(0.0, len(classes) - 1.0, 11 if two else 4 * len(classes) - 3)
         values = np.clip(self.values, 0.0, levels[-1])
-        drawn = axes.contourf(*self.sides, values, levels, cmap="RdBu_r" if two else "viridis")
+        contours = axes.contourf(*self.sides, values, levels, cmap="RdBu_r" if two else "viridis")
         if two:
             shown = [level for level in (0.1, 0.5, 0.9) if np.nanmin(values) < level < np.nanmax(values)]
             lines = axes.contour(*self.sides, values, shown, colors="black", linewidths=1.2) if shown else None
@@ -381,7 +380,7 @@ class MapDisplay(display.Display):
             look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
             label = f"{self.labels.target} = {classes[k]}"
             axes.plot(*self.points[self.y == k].T, "so^Dv"[k % 5], label=label, ls="none", **look)
-        return drawn
+        return contours
 
 
 def choose_two_columns(columns, names, posterior):

@@ -273,9 +273,9 @@ def find_column_scales(posterior):
     if spread is not None and np.any(spread != 1.0):
         return np.append(np.ones(int(posterior.intercept)), spread), SCALED_LABEL
     chosen = getattr(posterior, "chosen", None) or ()
-    learnt = getattr(getattr(posterior, "hyperparameters", None), "names", ())
+    names = getattr(getattr(posterior, "hyperparameters", None), "names", ())
     variance = np.asarray(getattr(model, "prior_variance", 1.0))
-    if "prior_variance" not in chosen or variance.ndim != 1 or any(name.startswith("prior") for name in learnt):
+    if "prior_variance" not in chosen or variance.ndim != 1 or any(name.startswith("prior") for name in names):
         return None, "coefficient"
     # (c / s)^2 is the prior variance
     scales = find_prior_scale(likelihood) / np.sqrt(variance)

@@ -75,15 +75,15 @@ class MarginalDisplay(Display):
             The plot.
         """
         several = list(marginals) if isinstance(marginals, Sequence) else [marginals]
-        if not several or not all(hasattr(each, "density") and hasattr(each, "quantile") for each in several):
+        if not several or not all(hasattr(item, "density") and hasattr(item, "quantile") for item in several):
             raise arrays.error_of("marginals", f"must be marginals of a posterior, got {marginals!r}", TypeError)
         points = np.stack(
-            [np.linspace(*each.quantile([TAIL_PROBABILITY, 1.0 - TAIL_PROBABILITY]), N_POINTS) for each in several]
+            [np.linspace(*item.quantile([TAIL_PROBABILITY, 1.0 - TAIL_PROBABILITY]), N_POINTS) for item in several]
         )
-        densities = np.stack([each.density(x) for each, x in zip(several, points, strict=True)])
-        medians = np.array([each.quantile(0.5) for each in several])
-        intervals = np.stack([each.interval(level) for each in several])
-        names = tuple(each.name for each in several)
+        densities = np.stack([item.density(x) for item, x in zip(several, points, strict=True)])
+        medians = np.array([item.quantile(0.5) for item in several])
+        intervals = np.stack([item.interval(level) for item in several])
+        names = tuple(item.name for item in several)
         display = cls(names=names, points=points, densities=densities, medians=medians, intervals=intervals)
         return display.plot(ax=ax, title=title)
 

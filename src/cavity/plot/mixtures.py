@@ -121,8 +121,8 @@ class MixtureDisplay(Display):
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
-        around = self.mean[self.shown] if self.shown.any() else self.mean
-        colors, outer = _choose_colors(self.shown), [around.mean(axis=0)]
+        centres = self.mean[self.shown] if self.shown.any() else self.mean
+        colors, outer = _choose_colors(self.shown), [centres.mean(axis=0)]
         if self.points is not None:
             mixed = np.clip(self.responsibilities @ colors, 0.0, 1.0)
             n = len(self.points)

@@ -85,11 +85,11 @@ class NumberColumns:
 
     def _keep_known(self, name, values):
         """The values of a column that structured terms take: none outside their range, the nearest state of a walk."""
-        for built in _structured_terms(self.posterior):
-            if name in split_columns(built)[0] and not getattr(built, "extrapolate", False):
+        for term in _structured_terms(self.posterior):
+            if name in split_columns(term)[0] and not getattr(term, "extrapolate", False):
                 states = np.unique(self.rows[:, self.columns.index(name)])
                 outside = (values < states[0]) | (values > states[-1])
-                if not built.has_knots:
+                if not term.has_knots:
                     values = states[np.searchsorted(0.5 * (states[1:] + states[:-1]), values)]
                 values = np.where(outside, np.nan, values)
         return values
@@ -123,24 +123,24 @@ def _structured_terms(posterior):
 def _list_structured(posterior):
     """Names of the columns of numbers, and of labels, that structured terms read."""
     numbers, labels = set(), set()
-    for built in _structured_terms(posterior):
-        varying, own_labels, constants = split_columns(built)
+    for term in _structured_terms(posterior):
+        varying, own_labels, constants = split_columns(term)
         numbers |= {*varying, *constants}
         labels |= {*own_labels}
     return numbers - labels, labels
 
 
-def split_columns(built):
+def split_columns(term):
     """Return names of the columns of numbers along which a structured term varies, of its labels, and of multipliers.
 
     A term without a grid has labels alone.
     """
     try:
-        table = built.grid(2)
+        table = term.grid(2)
     except ValueError:
-        return [], list(built.variables), []
+        return [], list(term.variables), []
     labels = [name for name, values in table.items() if np.asarray(values).dtype == object]
     numbers = [name for name in table if name not in labels]
-    labels += [name for name in built.variables if name not in table]  # of other levels in a row
+    labels += [name for name in term.variables if name not in table]  # of other levels in a row
     constants = [name for name in numbers if np.ptp(table[name]) == 0.0]
     return [name for name in numbers if name not in constants], labels, constants

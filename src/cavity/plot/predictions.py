@@ -95,8 +95,8 @@ class PredictionDisplay(Display):
         expected = compute_band(posterior._likelihood, *posterior.predict(X, offset=offset), 0.95)[0]
         density = loo_or_none(posterior)
         density = density if density is not None and len(density) == len(y) else None
-        named = dict(target=labels.target, classes=labels.classes)
-        return cls(predicted=expected, y=y, log_density=density, **named).plot(ax=ax, title=title)
+        names = dict(target=labels.target, classes=labels.classes)
+        return cls(predicted=expected, y=y, log_density=density, **names).plot(ax=ax, title=title)
 
     @classmethod
     def from_predictions(
@@ -141,11 +141,11 @@ class PredictionDisplay(Display):
 
     def _draw(self, axes):
         density = self.log_density
-        used = np.isfinite(self.predicted) & np.isfinite(self.y) & (density is None or np.isfinite(density))
-        predicted, y, look = self.predicted[used], self.y[used], dict(color=SIGNAL_COLOR)
+        is_finite = np.isfinite(self.predicted) & np.isfinite(self.y) & (density is None or np.isfinite(density))
+        predicted, y, look = self.predicted[is_finite], self.y[is_finite], dict(color=SIGNAL_COLOR)
         if density is not None:
-            order = np.argsort(-density[used], kind="stable")  # the surprising ones on top
-            predicted, y, look = predicted[order], y[order], dict(c=density[used][order], cmap="viridis_r")
+            order = np.argsort(-density[is_finite], kind="stable")  # the surprising ones on top
+            predicted, y, look = predicted[order], y[order], dict(c=density[is_finite][order], cmap="viridis_r")
         size, alpha = (16, 0.8) if len(y) < 1500 else (6, 0.4)
         points = axes.scatter(predicted, y, s=size, alpha=alpha, linewidths=0, rasterized=len(y) > 20000, **look)
         ends = [min(predicted.min(), y.min()), max(predicted.max(), y.max())]

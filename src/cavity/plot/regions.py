@@ -122,7 +122,7 @@ class RegionDisplay(display.Display):
         points = arrange_graph(built.W) if places is None else None
         if places is not None:
             outlines, points = read_places(getattr(places, "geometry", places), names)
-        drawn = cls(
+        display = cls(
             term=term,
             names=names,
             values=np.asarray(table[kind], dtype=np.float64),
@@ -132,7 +132,7 @@ class RegionDisplay(display.Display):
             edges=None if any(outlines) else edges,
             is_layout=places is None,
         )
-        return drawn.plot(ax=ax, title=title)
+        return display.plot(ax=ax, title=title)
 
     def _draw(self, axes):
         if self.kind == "mean":
@@ -190,10 +190,10 @@ def read_places(places, names):
     return tuple(outlines), points
 
 
-def read_rings(place, name):
+def read_rings(region, name):
     """Return the rings (m, 2) of a polygon, that of most corners first, or the one point of a place."""
-    place = getattr(place, "__geo_interface__", place)
-    kind, parts = (place.get("type"), place.get("coordinates")) if isinstance(place, Mapping) else ("Point", place)
+    region = getattr(region, "__geo_interface__", region)
+    kind, parts = (region.get("type"), region.get("coordinates")) if isinstance(region, Mapping) else ("Point", region)
     if kind not in ("Point", "Polygon", "MultiPolygon"):
         raise arrays.error_of("places", f"must be polygons or points, got {kind!r} for {name!r}")
     polygons = {"Point": [[[parts]]], "Polygon": [parts]}.get(kind, parts)

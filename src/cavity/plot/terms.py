@@ -338,16 +338,16 @@ class SurfaceDisplay(display.Display):
             points = np.stack([np.asarray(columns[name], dtype=np.float64) for name in numbers], axis=1)
         reach = None if reach is None else arrays.check_number(reach, "reach", low=0.0)
         names = tuple(map(str, numbers))
-        drawn = cls(term=term, columns=names, sides=sides, values=values, kind=kind, points=points, reach=reach)
-        return drawn.plot(ax=ax, title=title)
+        display = cls(term=term, columns=names, sides=sides, values=values, kind=kind, points=points, reach=reach)
+        return display.plot(ax=ax, title=title)
 
     def _near_rows(self):
         """The values, not numbers where no row is near."""
         if self.points is None or self.reach is None:
             return self.values
         low, high = np.array([side[[0, -1]] for side in self.sides]).T
-        places = np.stack(np.meshgrid(*self.sides), axis=-1).reshape(-1, 2)
-        distance, _ = cKDTree((self.points - low) / (high - low)).query((places - low) / (high - low))
+        nodes = np.stack(np.meshgrid(*self.sides), axis=-1).reshape(-1, 2)
+        distance, _ = cKDTree((self.points - low) / (high - low)).query((nodes - low) / (high - low))
         return np.where(distance.reshape(self.values.shape) > self.reach, np.nan, self.values)
 
     def _draw(self, axes):
@@ -355,15 +355,15 @@ class SurfaceDisplay(display.Display):
         if self.kind == "mean":
             end = float(np.nanmax(np.abs(values))) or 1.0
             look = {"levels": 14, "cmap": "RdBu_r", "vmin": -end, "vmax": end}
-        drawn = axes.contourf(*self.sides, values, **look)
-        lines = axes.contour(*self.sides, values, drawn.levels[::2], colors="black", linewidths=0.5)
+        contours = axes.contourf(*self.sides, values, **look)
+        lines = axes.contour(*self.sides, values, contours.levels[::2], colors="black", linewidths=0.5)
         if self.kind == "mean":
             axes.clabel(lines, fontsize="x-small")
         if self.points is not None:
             shown = self.points[:: max(1, -(-len(self.points) // MAX_ROWS_DRAWN))]
             edge = dict(ms=2.5 if len(shown) < 500 else 1.2, mew=0, alpha=0.6, rasterized=len(shown) > 1500)
             axes.plot(*shown.T, "o", color="black" if self.kind == "mean" else "white", **edge)
-        axes.get_figure().colorbar(drawn, ax=axes, label=self.term if self.kind == "mean" else f"sd of {self.term}")
+        axes.get_figure().colorbar(contours, ax=axes, label=self.term if self.kind == "mean" else f"sd of {self.term}")
         axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]])
         axes.set(xlabel=self.columns[0], ylabel=self.columns[1])
 
@@ -409,7 +409,7 @@ def find_partial_residuals(posterior, term, X, y, columns):
     try:
         value, mean, _ = rows.moments()
         up, down = (
-            likelihood.moments(rows.mean + way * SLOPE_STEP, rows.variance, **rows.trials)[0] for way in (1.0, -1.0)
+            likelihood.moments(rows.mean + sign * SLOPE_STEP, rows.variance, **rows.trials)[0] for sign in (1.0, -1.0)
         )
     except (NotImplementedError, ValueError):  # there is no mean of an observation
         return None

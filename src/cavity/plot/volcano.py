@@ -111,16 +111,16 @@ class VolcanoDisplay(Display):
 
     def _draw(self, axes):
         height = -np.log10(np.maximum(self.rate, MIN_RATE_DRAWN))
-        called = self.s_value <= self.max_s_value
+        marked = self.s_value <= self.max_s_value
         labels = f"s-value up to {self.max_s_value:g}", "others"
-        for some, color, name in ((~called, SIGNAL_COLOR, labels[1]), (called, CLUTTER_COLOR, labels[0])):
+        for some, color, name in ((~marked, SIGNAL_COLOR, labels[1]), (marked, CLUTTER_COLOR, labels[0])):
             some = some & np.isfinite(self.mean)
             look = dict(ms=4, alpha=0.6, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")
             axes.plot(self.mean[some], height[some], "o", **look)
-        for number in np.argsort(np.where(called, self.rate, np.inf), kind="stable")[:MAX_NAMES_WRITTEN]:
-            if called[number]:
-                place = self.mean[number], height[number]
-                axes.annotate(self.names[number], place, xytext=(3, 2), textcoords="offset points", fontsize="x-small")
+        for number in np.argsort(np.where(marked, self.rate, np.inf), kind="stable")[:MAX_NAMES_WRITTEN]:
+            if marked[number]:
+                point = self.mean[number], height[number]
+                axes.annotate(self.names[number], point, xytext=(3, 2), textcoords="offset points", fontsize="x-small")
         axes.axvline(0.0, color="gray", lw=0.8, ls=":")
         axes.set(xlabel=f"posterior mean of {self.label}", ylabel="-log10 of the local false sign rate")
         add_legend(axes)

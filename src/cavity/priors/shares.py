@@ -120,8 +120,8 @@ class PCCorrelation(Public):
         )
         least = math.sqrt((1.0 - self.lower) / 2.0)
         if not self.probability > least:
-            words = f"must be above sqrt((1 - lower)/2) = {least:.4g} for lower={self.lower:g}, got {self.probability}"
-            raise error_of("probability", words)
+            text = f"must be above sqrt((1 - lower)/2) = {least:.4g} for lower={self.lower:g}, got {self.probability}"
+            raise error_of("probability", text)
 
     @cached_property
     def rate(self) -> float:

@@ -137,8 +137,8 @@ class Scheduler:
         if self.client is None:
             values = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
             return values[: len(keys)], values[len(keys) :]
-        whole = self.held(graph, [*keys, *tellers])
-        return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
+        results = self.held(graph, [*keys, *tellers])
+        return results[: len(keys)], list(self.values(graph, tellers, spans, parts, results[len(keys) :]))
 
     def values(self, graph, keys, spans, parts, futures=None):
         """Yield what is at the keys, in order; errors name the chunk, or the rows that could not be done."""
@@ -161,6 +161,12 @@ class Scheduler:
         finally:
             if futures is not None and self.client.status == "running":
                 self.client.cancel(futures)
+
+    def explain_loss(self, error, message):
+        """Return what to raise for an error of dask where it is not known which chunk it is of."""
+        if self.client is not None and self.client.status != "running":
+            return _closed()
+        return RuntimeError(f"{message}: {type(error).__name__}: {error}")
 
     def _explain(self, error, graph, futures, spans, parts):
         """Return what to raise for an error of dask or of a chunk; None for the error itself."""

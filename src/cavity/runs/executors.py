@@ -199,7 +199,7 @@ class Threads:
         """
         arguments = list(arguments)
         if len(arguments) < 2:
-            return [function(*each) for each in arguments]
+            return [function(*items) for items in arguments]
         return list((self._submit if shared else self.imap)(function, arguments, ahead=math.inf))
 
     def imap(self, function, arguments, *, ahead=TASKS_AHEAD_PER_THREAD, grain=1, key=None):
@@ -308,9 +308,9 @@ def _set(numbers, hold=False):
             free(force=True)
 
 
-def _unknown(libraries, those):
+def _unknown(libraries, loaded):
     """Return the libraries that are not among `those`, with their numbers of threads."""
-    return [(library, library.get_num_threads()) for library in libraries if library not in [one for one, _ in those]]
+    return [(library, library.get_num_threads()) for library in libraries if library not in [one for one, _ in loaded]]
 
 
 class _Limit:

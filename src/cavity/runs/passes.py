@@ -87,7 +87,7 @@ def _only_run(task, broadcast, sources, layout, job, stage):
     result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
     if job is not None:
         job = job if stage is None else job.stage(stage)
-        job.report_share(1, 1, layout.n_rows, whole=stage is not None)
+        job.report_share(1, 1, layout.n_rows, is_total=stage is not None)
     return result
 
 
@@ -107,15 +107,15 @@ def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None)
             yield result
             done += result[0]
             if job is not None:
-                job.report_share(done, layout.block_count, layout.n_rows, whole=stage is not None)
+                job.report_share(done, layout.block_count, layout.n_rows, is_total=stage is not None)
 
 
 def _results(task, broadcast, sources, threads, grain):
     """Yield (number of blocks, result) of each run in order."""
     layout = next(source for source in sources if source is not None)
-    held = [source if source is not None and source.in_memory else None for source in sources]
+    tables = [source if source is not None and source.in_memory else None for source in sources]
     read = [source if source is not None and not source.in_memory else None for source in sources]
-    converted = [source if source is not None and source.view(0, 1) is None else None for source in held]
+    converted = [source if source is not None and source.view(0, 1) is None else None for source in tables]
     most = MAX_RUN_BLOCKS if grain is None else grain
     for some, limit in ((converted, MAX_CONVERTED_BYTES), (read, MAX_READ_BYTES)):
         most = min(most, limit // max(1, layout.block_rows * _row_bytes(some)))
@@ -132,7 +132,7 @@ def _results(task, broadcast, sources, threads, grain):
     local = threading.local()
 
     def work(start, stop, slot):
-        arrays = [_in_memory(source, start, stop, local, i) for i, source in enumerate(held)]
+        arrays = [_in_memory(source, start, stop, local, i) for i, source in enumerate(tables)]
         try:
             if slot is not None:
                 arrays = [a if b is None else b for a, b in zip(arrays, slot.arrays(stop - start), strict=True)]

@@ -165,7 +165,7 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
         seconds, builds = seconds + done.seconds, builds | done.builds
         yield done.blocks, done.result
     paces[pace] = seconds / layout.block_count
-    _compare(builds, chunks[0].builds)
+    compare_builds(builds, chunks[0].builds)
 
 
 def _tasks(graph, inputs, spans, pieces, most, add):
@@ -232,7 +232,7 @@ def _merging(graph, keys, spans, add):
     return [(name, number) for number in range(len(groups))], [(some[0][0], some[-1][1]) for _, some in groups]
 
 
-def _compare(builds, earlier):
+def compare_builds(builds, earlier):
     """Warn, once for a collection, where processes that give other last bits have worked on it."""
     new = builds | {describe_build()}
     if not new <= earlier:
@@ -287,7 +287,7 @@ class RemoteRuns:
             ]
             graph[keys[number]] = RunTask(*span, (cut,)), inputs, [needed], held
         whole, outcomes = self._finished(scheduler, graph, keys)
-        _compare(set().union(*(done.builds for done in outcomes)), self.part.chunks.builds)
+        compare_builds(set().union(*(done.builds for done in outcomes)), self.part.chunks.builds)
         return [done.result for done in outcomes], whole
 
     def in_turn(self, task, state, inputs):

@@ -75,11 +75,11 @@ def _is_plain_target(y):
     return type(y) is np.ndarray and y.dtype.kind in "iuf" and y.ndim == 1 and y.flags.c_contiguous
 
 
-def check_per_row(value, name, n, what):
+def check_per_row(value, name, n, expected):
     """Return a number for each of n rows, (n,), of a vector or a number for all."""
     array = arrays.check_finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and len(array) != n:
-        raise ValueError(f"{name} must have shape ({n},), one {what} for each row, got {array.shape}")
+        raise ValueError(f"{name} must have shape ({n},), one {expected} for each row, got {array.shape}")
     return np.broadcast_to(array, (n,))
 
 
@@ -111,10 +111,10 @@ def _are_few_integers(y):
 
 def open_remotely(estimator, X, y, sample_weight):
     """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
-    opened = chunkwise.open_array(X)
-    if opened is None:
+    source = chunkwise.open_array(X)
+    if source is None:
         return None
-    X, names = opened
+    X, names = source
     estimator.n_features_in_ = int(X.shape[1])
     vars(estimator).pop("feature_names_in_", None)
     if names is not None:
@@ -160,17 +160,17 @@ def check_shape(value, name, shape, shown):
 def check_precision(value, covariance_type, shapes, name):
     """Return matrices or variances as finite float64 of the type's shape, symmetric and positive definite."""
     array = check_shape(value, name, shapes[covariance_type], f"{covariance_type} {name}")
-    what = f"'{covariance_type} {name}' should be"
+    message = f"'{covariance_type} {name}' should be"
     if not is_full(covariance_type):
         if not np.all(array > 0):
-            raise ValueError(f"{what} positive, got {float(np.min(array))!r}")
+            raise ValueError(f"{message} positive, got {float(np.min(array))!r}")
         return array
     matrices = array.reshape(-1, *array.shape[-2:])
     for matrix in matrices:
         try:
             arrays.cholesky(arrays.check_symmetric(matrix, name), name)
         except ValueError as error:
-            raise ValueError(f"{what} symmetric, positive-definite ({error})") from error
+            raise ValueError(f"{message} symmetric, positive-definite ({error})") from error
     return array
 
 

@@ -52,8 +52,8 @@ class ArrowRows(SourcePart):
 
     def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
-        place = (row,) if column is None and not self.vector else (row, column or 0)
-        return arrays.describe_entry(self.path, place, self.columns)
+        entry = (row,) if column is None and not self.vector else (row, column or 0)
+        return arrays.describe_entry(self.path, entry, self.columns)
 
     def select_columns(self, index, vector=False):
         """The rows with some of these columns, of which no others are read."""
@@ -73,10 +73,10 @@ class ArrowRows(SourcePart):
         one = self.select_columns([index], vector=True)
         with reading(self.path):
             self.reader.check(self.path)
-            whole = Cursor(one).whole()
-        if getattr(whole.type, "ordered", False):
-            return whole
-        values = whole.cast(whole.type.value_type) if hasattr(whole.type, "value_type") else whole
+            column = Cursor(one).whole()
+        if getattr(column.type, "ordered", False):
+            return column
+        values = column.cast(column.type.value_type) if hasattr(column.type, "value_type") else column
         texts = values.to_numpy(zero_copy_only=False)
         return texts if values.null_count or not all(isinstance(text, str) for text in texts[:1]) else texts.astype(str)
 
@@ -184,8 +184,8 @@ class BatchReader(ParquetReader):
         """Return the schema of a file, and the numbers of rows of its batches."""
         from pyarrow import ipc
 
-        with ipc.open_file(self.absolute_path) as whole:
-            return whole.schema, [file.get_batch(i).num_rows for i in range(whole.num_record_batches)]
+        with ipc.open_file(self.absolute_path) as stream:
+            return stream.schema, [file.get_batch(i).num_rows for i in range(stream.num_record_batches)]
 
     def batches(self, file, group, names, size):
         """Yield the batches of the file as one."""
@@ -214,8 +214,8 @@ class FragmentReader:
         """
         pieces, scanned = pieces[slice(*self.spans[group])], {"columns": names, "use_threads": False}
         if len(pieces) > 1:
-            whole = pieces[0].subset(row_group_ids=[piece.row_groups[0].id for piece in pieces])
-            return iter(whole.to_table(self.schema, **scanned).combine_chunks().to_batches())
+            fragment = pieces[0].subset(row_group_ids=[piece.row_groups[0].id for piece in pieces])
+            return iter(fragment.to_table(self.schema, **scanned).combine_chunks().to_batches())
         scan = pieces[0].to_batches(self.schema, batch_size=size, batch_readahead=1, fragment_readahead=1, **scanned)
         return (batch for batch in scan if len(batch))
 

@@ -39,8 +39,8 @@ class ChunkedArrayRows(NamedRows):
         if isinstance(self._array, tuple):
             from h5py import File
 
-            place, name = self._array
-            self._array = File(place, "r")[name]
+            path, name = self._array
+            self._array = File(path, "r")[name]
 
     def fill(self, out, start, state):
         """Read the rows from `start` on into out (n,) or (n, d)."""
@@ -77,8 +77,8 @@ class ChunkedArrayRows(NamedRows):
     def _check(self):
         """Raise ValueError if the array has changed."""
         if tuple(self._array.shape) != self.shape or _state(self._array) != self._state:
-            place = _place(self._array)
-            description = self.name if place is None else f"{self.name} ({place})"
+            path = _place(self._array)
+            description = self.name if path is None else f"{self.name} ({path})"
             raise ValueError(f"{description} has changed while it was in use; start again with the array as it is now")
 
 

@@ -61,8 +61,8 @@ def _reduce_rows(ufunc, block):
     """Return ufunc.reduce over the rows of a block (rows,) or (rows, D), shape (1,) or (D,)."""
     block = block.reshape(len(block), -1)
     n_rows, width = block.shape
-    whole = n_rows - n_rows % FOLDED_ROWS
-    if whole:
-        folded = ufunc.reduce(block[:whole].reshape(-1, FOLDED_ROWS * width), axis=0).reshape(FOLDED_ROWS, width)
-        block = np.concatenate([folded, block[whole:]])
+    n_folded = n_rows - n_rows % FOLDED_ROWS
+    if n_folded:
+        folded = ufunc.reduce(block[:n_folded].reshape(-1, FOLDED_ROWS * width), axis=0).reshape(FOLDED_ROWS, width)
+        block = np.concatenate([folded, block[n_folded:]])
     return ufunc.reduce(block, axis=0)

@@ -41,8 +41,8 @@ def open_collection(data, name):
     meta = getattr(data, "_meta", None)
     table = hasattr(data, "npartitions") and hasattr(meta, "iloc") and meta.ndim in (1, 2)
     if not (table or type(meta) is np.ndarray):
-        held = "" if meta is None else f" of {type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
-        raise TypeError(f"{name} must be a dask array of numpy arrays, or a dask data frame, got {kind}{held}")
+        content = "" if meta is None else f" of {type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
+        raise TypeError(f"{name} must be a dask array of numpy arrays, or a dask data frame, got {kind}{content}")
     if table:
         names = frames.names_of(meta) if meta.ndim == 2 else frames.name_of(meta)
         chunks = Chunks.of(data, None)
@@ -208,10 +208,10 @@ class ChunkRows(Elsewhere):
             for number in new:
                 keys, cut = located[number]
                 token = uuid4().hex
-                for place, key in enumerate(keys):
-                    own[f"cavity-edge-{token}", place] = cut.only(place), [key]
+                for position, key in enumerate(keys):
+                    own[f"cavity-edge-{token}", position] = cut.only(position), [key]
                 joined.append(f"cavity-edges-{token}")
-                own[joined[-1]] = cut.rest(), [(f"cavity-edge-{token}", place) for place in range(len(keys))]
+                own[joined[-1]] = cut.rest(), [(f"cavity-edge-{token}", position) for position in range(len(keys))]
             for number, future in zip(new, scheduler.held(own, joined), strict=True):
                 self.chunks.edges[scheduler.client.id, located[number][1]] = future
         for number in edges:
@@ -241,10 +241,10 @@ class Cut:
             rows = np.require(change(rows), np.float64, "C")
         return rows
 
-    def only(self, place):
+    def only(self, number):
         """What cuts the rows out of one of the chunks."""
-        *_, low, high = self.parts[place]
-        return Cut((high - low, *self.shape[1:]), (self.parts[place],), self.index, (), self.name)
+        *_, low, high = self.parts[number]
+        return Cut((high - low, *self.shape[1:]), (self.parts[number],), self.index, (), self.name)
 
     def rest(self):
         """What makes the array of what `only` has cut."""

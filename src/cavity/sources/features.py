@@ -97,18 +97,18 @@ def compute_column_scales(X, weights):
     )
 
 
-def _remote_sums(X, step, *about, weights):
+def _remote_sums(X, step, *extra, weights):
     """Yield the sums of blocks of so many rows in order, of a collection of dask."""
     with Threads(1) as thread:
-        for sums in map_runs(_sums_of, (*about, weights), [Source(X.parts, X.name, step)], thread):
+        for sums in map_runs(_sums_of, (*extra, weights), [Source(X.parts, X.name, step)], thread):
             yield from sums
 
 
 def _sums_of(run, broadcast):
     """A task: the sums of the blocks of a run."""
-    *about, weights = broadcast
+    *extra, weights = broadcast
     parts = ((slice(start, start + len(x)), x) for start, (x,) in run.blocks())
-    return [column_statistics.sum_block(x, *about, None if weights is None else weights[part]) for part, x in parts]
+    return [column_statistics.sum_block(x, *extra, None if weights is None else weights[part]) for part, x in parts]
 
 
 def prepare_rows(X, centre, spread, intercept):

@@ -173,9 +173,9 @@ def _opener(path):
 def check_known(path, name):
     """Raise ValueError for a path of a format that is not read, with what it is and what to do."""
     inside = next((UNREAD_FOLDERS[folder] for folder in UNREAD_FOLDERS if Path(path, folder).exists()), (None, ""))
-    what, cure = UNREAD_FORMATS.get(Path(path).suffix.lower(), inside)
-    if what is not None:
-        raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
+    content, cure = UNREAD_FORMATS.get(Path(path).suffix.lower(), inside)
+    if content is not None:
+        raise ValueError(f"{name}: {path} is {content}, which is not read; {cure.format(str(path))}")
 
 
 def _has_paths(data):
@@ -216,39 +216,39 @@ def _files(path, name):
 def _in_folder(folder, name):
     """Return the files of a folder and of those in it, by name, but hidden ones, whose names begin with . or _."""
     check_known(folder, name)
-    places = [*islice(_visible(folder), MOST_IN_FOLDER + 1)]
-    if len(places) > MOST_IN_FOLDER:
+    entries = [*islice(_visible(folder), MOST_IN_FOLDER + 1)]
+    if len(entries) > MOST_IN_FOLDER:
         fault = f"{name}: {folder} has more than {MOST_IN_FOLDER} files and folders in it"
         raise ValueError(f"{fault}; give the folder of the files, a pattern as 'folder/*.parquet', or a list of paths")
-    split = next((place for place in places if "=" in place.name and place.is_dir()), None)
+    split = next((entry for entry in entries if "=" in entry.name and entry.is_dir()), None)
     if split is not None:
         raise ValueError(
             f"{name}: {folder} has a column in the names of folders ({split.name!r}); give "
             f"pyarrow.dataset.dataset({folder!r}, partitioning='hive')"
         )
-    files = sorted(str(place) for place in places if _opener(place) and place.is_file())
+    files = sorted(str(entry) for entry in entries if _opener(entry) and entry.is_file())
     kinds = {_opener(file) for file in files}
     if len(kinds) != 1:
-        what = "files of several formats" if kinds else f"no file that can be read ({READABLE_SUFFIXES})"
-        raise ValueError(f"{name}: {folder} is not a file, and has {what} in it")
+        content = "files of several formats" if kinds else f"no file that can be read ({READABLE_SUFFIXES})"
+        raise ValueError(f"{name}: {folder} is not a file, and has {content} in it")
     return files
 
 
 def _visible(folder):
     """Yield what is in a folder and in those in it, but hidden ones, folder by folder; links to folders end there."""
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         folders[:] = [folder_name for folder_name in folders if not folder_name.startswith((".", "_"))]
-        yield from (Path(place, entry) for entry in (*folders, *files) if not entry.startswith((".", "_")))
+        yield from (Path(parent, entry) for entry in (*folders, *files) if not entry.startswith((".", "_")))
 
 
 def _fitting(files, name):
     """Return files that follow each other to one array or table that is not empty, their columns in one order."""
     first = files[0]
     bare = next((file for file in files if file.columns is None), None)
-    named = next((file for file in files if file.columns is not None), None)
-    if bare and named:
-        raise ValueError(f"{name}: {bare.path} has no names of columns, and {named.path} has")
-    if named:
+    with_columns = next((file for file in files if file.columns is not None), None)
+    if bare and with_columns:
+        raise ValueError(f"{name}: {bare.path} has no names of columns, and {with_columns.path} has")
+    if with_columns:
         files = [_in_order(file, first, name) for file in files]
     for file in files:
         if file.shape[1:] != first.shape[1:]:
@@ -265,12 +265,12 @@ def _in_order(file, first, name):
     """Return a file with its columns in the order of the first one; ValueError if there are others."""
     if file.columns == first.columns:
         return file
-    places, first_columns = {column: j for j, column in enumerate(file.columns)}, set(first.columns)
-    missing = [column for column in first.columns if column not in places]
+    positions, first_columns = {column: j for j, column in enumerate(file.columns)}, set(first.columns)
+    missing = [column for column in first.columns if column not in positions]
     more = [column for column in file.columns if column not in first_columns]
     if missing or more:
         names = frames.join_names(missing or more)
         message = f"has no column {names}" if missing else f"has the column {names} too"
         first_columns = frames.join_names(first.columns)
         raise ValueError(f"{name}: {file.path} {message}; the columns of {first.path} are {first_columns}")
-    return file.select_columns([places[column] for column in first.columns])
+    return file.select_columns([positions[column] for column in first.columns])

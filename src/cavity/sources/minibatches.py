@@ -15,9 +15,9 @@ def iterate_minibatches(source, size):
     remainder = np.empty((0, *source.shape[1:]))
     for block in _blocks(source):
         block = np.concatenate([remainder, block])
-        whole = len(block) // size * size
-        yield from block[:whole].reshape(-1, size, *source.shape[1:])
-        remainder = block[whole:]
+        stop = len(block) // size * size
+        yield from block[:stop].reshape(-1, size, *source.shape[1:])
+        remainder = block[stop:]
     if len(remainder):
         yield remainder
 

@@ -1,6 +1,7 @@
 """Responses that are columns of one matrix, of which blocks are read: arrays, sparse matrices, frames, files, zarr."""
 
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,9 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.base.sparse import check_structure
+from cavity.sources.chunkwise import open_array
 from cavity.sources.dataset import open_table
+from cavity.sources.formats import is_collection
 
 ANNOTATED_PARTS = ("X", "obs", "var")  # of an object like AnnData: the matrix, tables of its rows and of its columns
 
@@ -38,6 +41,10 @@ class ResponseMatrix:
         ValueError, TypeError
             For what has no rows and columns, and for names that are not as many as columns or not all different.
         """
+        if is_collection(values):
+            values, own = open_array(values)
+            values = values.compute_chunk_sizes() if np.isnan(values.shape).any() else values
+            names = own if names is None else names
         values = values if arrays.is_sliced(values) else open_table(values, argument)
         if hasattr(values, "tocsc"):
             check_structure(values, argument)
@@ -57,66 +64,73 @@ class ResponseMatrix:
             raise arrays.error_of("names", message)
         return cls(values, shape, names, argument)
 
+    @classmethod
+    def open_beside(cls, values, argument, responses):
+        """Open what each row has, (N,), or each row and response of a `ResponseMatrix`; errors for another shape."""
+        shape = np.shape(values) if isinstance(values, list | tuple) else getattr(values, "shape", None)
+        if shape is not None and len(shape) == 1:
+            values = np.float64(arrays.check_real(values, argument))
+            opened = cls(values, (len(values), responses.shape[1]), responses.names, argument)
+        else:
+            opened = cls.open(values, argument)
+        if opened.shape != responses.shape:
+            message = f"must be a vector or have the shape of Y, {responses.shape}, got {shape or opened.shape}"
+            raise arrays.error_of(argument, message)
+        return opened
+
+    @property
+    def is_remote(self):
+        """Whether dask has the values."""
+        return is_collection(self.values)
+
     @property
     def by_response(self):
         """The matrix as data whose rows are responses, for fingerprints."""
         return SimpleNamespace(shape=self.shape[::-1], names=self.names, rows=self.read)
 
+    def take(self, low, high):
+        """Return columns low to high as an array, (N, high - low), or as an array of dask where that has them."""
+        if hasattr(self.values, "tocsc"):
+            return self.values[:, low:high].toarray()
+        if hasattr(self.values, "block_rows"):
+            return frames.pick_columns(self.values, range(low, high)).rows()
+        if frames.names_of(self.values) is not None:
+            return frames.convert_rows(frames.pick_columns(self.values, list(range(low, high))))
+        if self.is_remote:
+            return self.values[:, low:high]
+        values = self.values[:, None] if len(self.values.shape) == 1 else np.asarray(self.values[:, low:high])
+        return np.broadcast_to(values, (len(values), high - low))
+
     def read(self, low, high):
         """Return columns low to high as rows of float64, (high - low, N); missing entries are nan."""
-        if hasattr(self.values, "tocsc"):
-            block = self.values[:, low:high].toarray()
-        elif hasattr(self.values, "block_rows"):
-            block = frames.pick_columns(self.values, range(low, high)).rows()
-        elif frames.names_of(self.values) is not None:
-            block = frames.convert_rows(frames.pick_columns(self.values, list(range(low, high))))
-        else:
-            block = arrays.check_real(np.asarray(self.values[:, low:high]), self.argument)
-        return np.ascontiguousarray(np.asarray(block, dtype=np.float64).T)
+        return convert_block(self.take(low, high), self.argument)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrialsMatrix:
-    """Successes of G responses, with trials of each row, (N,), or of each row and response."""
+def convert_block(block, argument):
+    """Return columns (N, B), which a `ResponseMatrix` has taken, as rows of float64, (B, N)."""
+    return np.ascontiguousarray(np.asarray(arrays.check_real(np.asarray(block), argument), dtype=np.float64).T)
 
-    successes: ResponseMatrix
-    trials: Any
 
-    @classmethod
-    def open(cls, successes, trials):
-        """Open the trials that belong to successes; ValueError or TypeError for those of another shape."""
-        shape = np.shape(trials) if isinstance(trials, list | tuple) else getattr(trials, "shape", None)
-        if shape is not None and len(shape) == 1:
-            values = arrays.check_real(trials, "trials").astype(np.float64)
-            shape = (len(values), successes.shape[1])
-        else:
-            values = ResponseMatrix.open(trials, "trials")
-            shape = values.shape
-        if shape != successes.shape:
-            message = (
-                f"must have an entry for each row of Y, or the shape of Y, {successes.shape}, got {np.shape(trials)}"
-            )
-            raise arrays.error_of("trials", message)
-        return cls(successes, values)
+def map_blocks(function, matrices, arguments, threads):
+    """Yield function(names, blocks) for (names, low, high) in arguments: `blocks` are these columns of all matrices.
 
-    @property
-    def shape(self):
-        """(N, G)."""
-        return self.successes.shape
+    Parameters
+    ----------
+    function : callable
+        Called on `threads`, unless dask has "Y": then on its workers.
+    matrices : dict of ResponseMatrix
+        "Y", and others of its shape.
+    """
+    if not matrices["Y"].is_remote:
+        return threads.imap(partial(_call_on_columns, function, matrices), arguments)
+    from cavity.runs.dask_calls import call_on_blocks  # takes a while to load
 
-    @property
-    def names(self):
-        """Those of the responses."""
-        return self.successes.names
+    return call_on_blocks(function, (_take_columns(matrices, *some) for some in arguments), "Y")
 
-    @property
-    def by_response(self):
-        """The matrix as data whose rows are responses, for fingerprints."""
-        (n, g), rows = self.shape, lambda low, high: self.read(low, high).reshape(high - low, -1)
-        return SimpleNamespace(shape=(g, 2 * n), names=self.names, rows=rows)
 
-    def read(self, low, high):
-        """Return successes and trials of columns low to high, (high - low, N, 2); missing entries are nan."""
-        successes = self.successes.read(low, high)
-        trials = self.trials if isinstance(self.trials, np.ndarray) else self.trials.read(low, high)
-        return np.stack([successes, np.broadcast_to(trials, successes.shape)], axis=2)
+def _take_columns(matrices, names, low, high):
+    return names, {name: matrix.take(low, high) for name, matrix in matrices.items()}
+
+
+def _call_on_columns(function, matrices, names, low, high):
+    return function(*_take_columns(matrices, names, low, high))

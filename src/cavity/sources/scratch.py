@@ -55,28 +55,28 @@ class ScratchFile:
         with name_file_in_errors(self._words):
             self._file.truncate(size)
 
-    def read(self, out, place):
+    def read(self, out, offset):
         """Fill a contiguous array with the bytes from `place` on."""
-        self._all(out, place, "preadv", lambda rest: self._file.readinto(rest))
+        self._all(out, offset, "preadv", lambda rest: self._file.readinto(rest))
 
-    def write(self, values, place):
+    def write(self, values, offset):
         """Write the bytes of a contiguous array from `place` on."""
-        self._all(values, place, "pwritev", lambda rest: self._file.write(rest))
+        self._all(values, offset, "pwritev", lambda rest: self._file.write(rest))
 
-    def _all(self, values, place, at_place, at_position):
+    def _all(self, values, offset, at_place, at_position):
         """Read or write all bytes, by a function of the system that leaves the file's position alone if it has one."""
         rest, at_place = memoryview(values).cast("B"), getattr(os, at_place, None)
         with name_file_in_errors(self._words):
             while rest:
                 if at_place is not None:
-                    done = at_place(self._file.fileno(), [rest], place)
+                    done = at_place(self._file.fileno(), [rest], offset)
                 else:
                     with self._lock:
-                        self._file.seek(place)
+                        self._file.seek(offset)
                         done = at_position(rest)
                 if not done:
                     raise OSError("another process has shortened it")
-                rest, place = rest[done:], place + done
+                rest, offset = rest[done:], offset + done
 
 
 class ScratchVector:

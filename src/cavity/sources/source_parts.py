@@ -52,9 +52,9 @@ class SourcePart:
         """The part with some of the columns, by their numbers; a vector of the only one."""
         return ColumnSubset(self, index, vector)
 
-    def describe_value(self, value, *place):
+    def describe_value(self, value, *entry):
         """Words for a value that should not be there."""
-        return f"{value} in {self.describe_row(*place)}"
+        return f"{value} in {self.describe_row(*entry)}"
 
     def labels(self, index):
         """The values of a column that are no numbers, as an array or a column of a table; None if they are numbers."""
@@ -70,13 +70,13 @@ class NamedRows(SourcePart):
     def __init__(self, name, shape, columns):
         self.name, self.shape, self.columns = name, shape, columns
 
-    def describe_row(self, *place):
+    def describe_row(self, *entry):
         """Words for a row, or for a row and a column, for messages."""
-        return arrays.describe_entry(self.name, place, self.columns)
+        return arrays.describe_entry(self.name, entry, self.columns)
 
-    def describe_value(self, value, *place):
+    def describe_value(self, value, *entry):
         """Words for a value that should not be there."""
-        return arrays.describe_bad_entry(value, self.name, place, self.columns)
+        return arrays.describe_bad_entry(value, self.name, entry, self.columns)
 
 
 class ArrayRows(NamedRows):
@@ -102,13 +102,13 @@ class DerivedRows(SourcePart):
     def __init__(self, source):
         self._source = source
 
-    def describe_row(self, *place):
+    def describe_row(self, *entry):
         """Words for a row, or for a row and a column, for messages."""
-        return self._source.describe_row(*self._origin(*place))
+        return self._source.describe_row(*self._origin(*entry))
 
-    def describe_value(self, value, *place):
+    def describe_value(self, value, *entry):
         """Words for a value that should not be there."""
-        return self._source.describe_value(value, *self._origin(*place))
+        return self._source.describe_value(value, *self._origin(*entry))
 
 
 class ReadRows(DerivedRows, ArrayRows):
@@ -139,9 +139,9 @@ class ColumnSubset(DerivedRows):
 
     def fill(self, out, start, state):
         """Pick the columns of the rows from `start` on into out (n, d) or (n,)."""
-        whole = np.empty((len(out), *self._source.shape[1:]))
-        self._source.fill(whole, start, state)
-        out[...] = whole.reshape(len(out), -1)[:, self._index].reshape(out.shape)
+        columns = np.empty((len(out), *self._source.shape[1:]))
+        self._source.fill(columns, start, state)
+        out[...] = columns.reshape(len(out), -1)[:, self._index].reshape(out.shape)
 
     def _origin(self, row, *column):
         column = column or [0] * (self.ndim == 1)

@@ -119,21 +119,21 @@ def source(
     """
     text = {"separator": separator, "decimal": decimal, "encoding": encoding}
     if any(value is not None for value in text.values()):
-        opened = Source(formats.open_texts(data, "data", **text), "data")
+        opened_source = Source(formats.open_texts(data, "data", **text), "data")
     else:
-        opened = open_unchecked(data, "data")
+        opened_source = open_unchecked(data, "data")
     if columns is None:
-        return opened
+        return opened_source
     if isinstance(columns, str | Integral):
-        return opened.column(columns)
-    return opened.columns([opened.column_index(column) for column in columns])
+        return opened_source.column(columns)
+    return opened_source.columns([opened_source.column_index(column) for column in columns])
 
 
 def open_unchecked(data, name):
     """Return data of any supported kind as a Source; columns that hold no numbers are refused when they are read."""
     stored = _stored(data, name)
     if stored is None:
-        return Source([_table(data, name, (1, 2), 0, checked=False)], name)
+        return Source([_table(data, name, (1, 2), 0, is_checked=False)], name)
     return Source(stored.parts, name)
 
 
@@ -150,7 +150,7 @@ def _stored(data, name):
     return None if parts is None else Source(parts, name)
 
 
-def _table(data, name, ndim, block_rows, checked=True):
+def _table(data, name, ndim, block_rows, is_checked=True):
     """Return data in memory as a part: tables of several blocks are converted when they are read, others at once."""
     columns = frames.names_of(data)
     if block_rows is None:
@@ -160,7 +160,7 @@ def _table(data, name, ndim, block_rows, checked=True):
         if array is None:
             part = FrameRows(data, name)
             arrays.check_ndim(part, name, ndim, data)
-            if checked:
+            if is_checked:
                 part.check_numbers(name)
             return part
         data = array

@@ -66,8 +66,8 @@ class TextRows(SourcePart):
         Columns without a name in the header, called by their number.
     """
 
-    def __init__(self, reader, buffer, *, first=0, index=None, vector=False, again=None):
-        self._reader, self._kept, self._first, self._again = reader, buffer, first, again
+    def __init__(self, reader, buffer, *, first=0, index=None, vector=False, state=None):
+        self._reader, self._kept, self._first, self._state = reader, buffer, first, state
         self._index = list(range(buffer.width)) if index is None else list(index)
         self._known = [reader.columns[j] for j in self._index]
         self.path, self.shape = reader.path, (buffer.count,) if vector else (buffer.count, len(self._index))
@@ -78,14 +78,14 @@ class TextRows(SourcePart):
         self.unnamed = tuple(column.name for column in self._known if not column.named)
 
     def __reduce__(self):
-        if self._again is None:
+        if self._state is None:
             raise TypeError(f"{self.path} can be read once only, so another process cannot have it")
-        return _opened_again, (self._again, self._index, self.ndim == 1)
+        return _opened_again, (self._state, self._index, self.ndim == 1)
 
     def select_columns(self, index, vector=False):
         """The part with some of the columns, by their numbers; a vector of the only one."""
         index = [self._index[j] for j in index]
-        return TextRows(self._reader, self._kept, first=self._first, index=index, vector=vector, again=self._again)
+        return TextRows(self._reader, self._kept, first=self._first, index=index, vector=vector, state=self._state)
 
     def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
@@ -142,8 +142,8 @@ class TextRows(SourcePart):
 
     def view(self, start, stop):
         """The rows themselves if they are in memory and whole, else None."""
-        whole = self.ndim == 2 and self._index == list(range(self._kept.width))
-        return self._kept.view(start, stop) if whole and not any(text for _, text in self._kinds) else None
+        is_whole = self.ndim == 2 and self._index == list(range(self._kept.width))
+        return self._kept.view(start, stop) if is_whole and not any(text for _, text in self._kinds) else None
 
     def fill(self, out, start, state=None):
         """Copy the rows from `start` on into out (n, D) or (n,)."""
@@ -185,15 +185,15 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
             tell(reader.share)
     reader.check_rows()
     buffer.done()
-    again = None if state is None else (os.path.abspath(file), state, settings)
-    return TextRows(reader, buffer, again=again)
+    restored = None if state is None else (os.path.abspath(file), state, settings)
+    return TextRows(reader, buffer, state=restored)
 
 
-def _opened_again(again, index, vector):
+def _opened_again(saved, index, vector):
     """Return the same part in another process."""
-    place, state, settings = again
-    state.check_path(place)
-    return open_text(place, **settings).select_columns(index, vector)
+    path, state, settings = saved
+    state.check_path(path)
+    return open_text(path, **settings).select_columns(index, vector)
 
 
 def read_batches(reader, sizes, skip=0):

@@ -76,8 +76,8 @@ def _check_labels(labels):
     if find_repeated(labels) is not None:
         raise error_of("regions", f"must have each region once, got {find_repeated(labels)!r} twice")
     if len({isinstance(label, str) for label in labels}) != 1:
-        got = join_names(labels) if labels else "none"
-        raise error_of("regions", f"must be texts, or numbers, that can be sorted, got {got}")
+        names = join_names(labels) if labels else "none"
+        raise error_of("regions", f"must be texts, or numbers, that can be sorted, got {names}")
     return labels
 
 
@@ -129,5 +129,5 @@ def _check_weights(W, labels):
     if gap.nnz and gap.data.max() > 0.0:
         at = int(np.argmax(gap.data))
         i, j = int(gap.coords[0][at]), int(gap.coords[1][at])
-        got = f"got a weight of {W[i, j]:g} from {labels[i]!r} to {labels[j]!r}, and {W[j, i]:g} back"
-        raise error_of("graph", f"must be symmetric, {got}")
+        description = f"got a weight of {W[i, j]:g} from {labels[i]!r} to {labels[j]!r}, and {W[j, i]:g} back"
+        raise error_of("graph", f"must be symmetric, {description}")

@@ -30,6 +30,11 @@ def build_levels(table, name):
     return Levels.of((name,), table)
 
 
+def build_groups(table, name, n):
+    """Return the `Levels` of a column of groups, and the number of each of n rows (n,); None and zeros without one."""
+    return (None, np.zeros(n, dtype=np.intp)) if name is None else build_levels(table, name)
+
+
 def read_codes(levels, table, choice="known", what="levels of the fit"):
     """Return the number of the level of each row; ValueError for one that is new, unless others may be."""
     codes = levels.codes(table)

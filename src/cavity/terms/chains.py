@@ -22,8 +22,8 @@ from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import FloatArray, IntArray, set_fields
 from cavity.terms import intrinsic
 from cavity.terms.base import StructuredTerm, check_column
-from cavity.terms.blocks import build_levels, read_codes, read_numbers
-from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, ScaledStructures, TermPrior
+from cavity.terms.blocks import build_groups, read_codes, read_numbers
+from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, ScaledStructures, TermPrior, list_variables
 from cavity.terms.levels import Levels
 
 MAX_STATES_PER_ROW = 100  # of chains whose gaps have states: beyond it, times are hardly consecutive
@@ -32,10 +32,7 @@ MAX_STATES_PER_ROW = 100  # of chains whose gaps have states: beyond it, times a
 class ChainRows:
     """Base of built terms whose effects are states of chains: `times` (k,), and where those of each level begin."""
 
-    @property
-    def variables(self):
-        """The columns that it reads."""
-        return (self.column,) if self.group is None else (self.column, self.group)
+    variables = property(list_variables)
 
     @property
     def size(self):
@@ -67,10 +64,10 @@ class ChainRows:
         rows.eliminate_zeros()
         return rows
 
-    def _refuse_time(self, row, t, way):
+    def _refuse_time(self, row, t, relation):
         """Return the ValueError for the time of a row that has no state."""
         extent = f"{self.times.min():g} to {self.times.max():g}"
-        message = f"must have times of the fit, which are within {extent}, got {t[row]:g} in row {row}; {way}"
+        message = f"must have times of the fit, which are within {extent}, got {t[row]:g} in row {row}; {relation}"
         return error_of(f"column {self.column!r}", message)
 
     def effect_names(self):
@@ -165,17 +162,12 @@ class Autoregressive(StructuredTerm):
         """The term as formulas have it."""
         return f"ar1({self.column}{'' if self.group is None else f' | {self.group}'})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return (self.column,) if self.group is None else (self.column, self.group)
+    variables = property(list_variables)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with the times of its states."""
         t = read_consecutive_times(table, self.column, self.name)
-        levels, codes = (None, np.zeros(len(t), dtype=np.intp))
-        if self.group is not None:
-            levels, codes = build_levels(table, self.group)
+        levels, codes = build_groups(table, self.group, len(t))
         count = 1 if levels is None else len(levels)
         times, firsts = make_chains(t, codes, count, self.until, self.name, self.column)
         return BuiltAutoregression(self.name, self.column, self.group, times, firsts, levels)
@@ -291,10 +283,7 @@ class Seasonal(StructuredTerm):
         """The term as formulas have it."""
         return f"seasonal({self.column}, {self.period})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return (self.column,)
+    variables = property(list_variables)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with the times of its states."""

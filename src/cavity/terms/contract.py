@@ -151,6 +151,12 @@ class ScaledStructures(TermPrior):
         return PriorValue(c, slopes, value, -2.0 * np.bincount(index, ranks, len(free)))
 
 
+def list_variables(term: Any) -> tuple[str | int, ...]:
+    """The columns that it reads."""
+    names = (getattr(term, field, None) for field in ("column", "by", "group"))
+    return tuple(name for name in names if name is not None)
+
+
 class BuiltTerm(ABC):
     """A term whose columns have been seen: everything it says about other rows comes from what it has stored.
 

@@ -26,7 +26,7 @@ from cavity.terms import intrinsic
 from cavity.terms.adjacency import find_components, read_graph
 from cavity.terms.base import StructuredTerm, check_column
 from cavity.terms.blocks import read_codes
-from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, ScaledStructures, TermPrior
+from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, ScaledStructures, TermPrior, list_variables
 from cavity.terms.levels import Levels
 
 FIELD_PRIORS = ("icar", "bym2", "leroux", "car")
@@ -108,10 +108,7 @@ class MarkovField(StructuredTerm):
         """The term as formulas have it."""
         return f"{self.prior}({self.group}, {self.name_of_graph})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return (self.group,)
+    variables = property(list_variables)
 
     @property
     def components(self) -> dict[Any, int]:
@@ -180,10 +177,7 @@ class BuiltMarkovField(BuiltTerm):
     levels: Levels
     W: Any
 
-    @property
-    def variables(self):
-        """The columns that it reads."""
-        return (self.group,)
+    variables = property(list_variables)
 
     @property
     def size(self):

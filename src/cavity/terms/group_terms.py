@@ -18,7 +18,7 @@ from cavity.base.public_objects import ArrayLike, FloatArray, set_fields
 from cavity.terms import intrinsic
 from cavity.terms.base import StructuredTerm, check_column
 from cavity.terms.blocks import read_codes, read_numbers, scale_rows
-from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures
+from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures, list_variables
 from cavity.terms.levels import Levels
 
 MAX_ASYMMETRY = 1e-10  # of an entry of Q beside the largest
@@ -98,10 +98,7 @@ class GivenPrecision(StructuredTerm):
         """The term as formulas have it."""
         return f"precision({self.group}, {self.name_of_matrix})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return (self.group,)
+    variables = property(list_variables)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with its levels in order."""
@@ -129,10 +126,7 @@ class BuiltPrecision(BuiltTerm):
     null: FloatArray | None
     scale: bool
 
-    @property
-    def variables(self):
-        """The columns that it reads."""
-        return (self.group,)
+    variables = property(list_variables)
 
     @property
     def size(self):

@@ -16,9 +16,9 @@ from cavity.base.arrays import check_integer, error_of
 from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import FloatArray, IntArray, set_fields
 from cavity.terms.base import StructuredTerm, check_column
-from cavity.terms.blocks import build_levels, read_numbers_that_vary
+from cavity.terms.blocks import build_groups, read_numbers_that_vary
 from cavity.terms.chains import ChainRows
-from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, TermPrior
+from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, TermPrior, list_variables
 from cavity.terms.levels import Levels
 from cavity.terms.matern_steps import Transition, find_knots, find_rate, weigh_hermite
 
@@ -105,17 +105,12 @@ class MaternChain(StructuredTerm):
         group = "" if self.group is None else f" | {self.group}"
         return f"matern{2 * self.smoothness:.0f}2({self.column}{group})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return (self.column,) if self.group is None else (self.column, self.group)
+    variables = property(list_variables)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with the times of its states: those of the rows, or knots around them."""
         t = read_numbers_that_vary(table, self.column, self.name)
-        levels, codes = (None, np.zeros(len(t), dtype=np.intp))
-        if self.group is not None:
-            levels, codes = build_levels(table, self.group)
+        levels, codes = build_groups(table, self.group, len(t))
         states, origin, span = np.unique(np.stack([codes, t], axis=1), axis=0), t.min(), np.ptp(t)
         most = DEFAULT_MAX_STATES[self.smoothness] if self.max_states is None else self.max_states
         level, times = states.T

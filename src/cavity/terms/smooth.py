@@ -35,7 +35,7 @@ from cavity.terms.blocks import (
     repeat_pattern,
     scale_rows,
 )
-from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures
+from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures, list_variables
 from cavity.terms.levels import Levels
 
 DEFAULT_BASIS, DEFAULT_GROUP_BASIS = 40, 10  # most B-splines where k is not given
@@ -141,10 +141,7 @@ class Smooth(StructuredTerm):
         """The name with the period."""
         return self.name if self.period is None else f"{self.name[:-1]}, period={self.period:g})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return tuple(name for name in (self.column, self.by, self.group) if name is not None)
+    variables = property(list_variables)
 
     @property
     def binned_variables(self) -> tuple[str | int, ...]:
@@ -248,10 +245,7 @@ class BuiltSmooth(BuiltTerm):
     is_full: bool = False
     has_knots = True
 
-    @property
-    def variables(self):
-        """The columns that it reads."""
-        return tuple(name for name in (self.column, self.by, self.group) if name is not None)
+    variables = property(list_variables)
 
     @property
     def k(self):

@@ -22,9 +22,9 @@ from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import FloatArray, IntArray
 from cavity.terms import intrinsic
 from cavity.terms.base import StructuredTerm, check_column
-from cavity.terms.blocks import build_levels, read_numbers, read_numbers_that_vary
+from cavity.terms.blocks import build_groups, read_numbers, read_numbers_that_vary
 from cavity.terms.chains import ChainRows
-from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures
+from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures, list_variables
 from cavity.terms.levels import Levels
 
 
@@ -85,17 +85,12 @@ class RandomWalk(StructuredTerm):
         """The term as formulas have it."""
         return f"rw{self.order}({self.column}{'' if self.group is None else f' | {self.group}'})"
 
-    @property
-    def variables(self) -> tuple[str | int, ...]:
-        """The columns that it reads."""
-        return (self.column,) if self.group is None else (self.column, self.group)
+    variables = property(list_variables)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with the times of its states."""
         t = read_numbers_that_vary(table, self.column, self.name)
-        levels, codes = (None, np.zeros(len(t), dtype=np.intp))
-        if self.group is not None:
-            levels, codes = build_levels(table, self.group)
+        levels, codes = build_groups(table, self.group, len(t))
         states = np.unique(np.stack([codes, t], axis=1), axis=0)
         firsts = np.searchsorted(states[:, 0], np.arange((1 if levels is None else len(levels)) + 1))
         if self.group is None and len(states) <= self.order:

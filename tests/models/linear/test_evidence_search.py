@@ -30,7 +30,14 @@ MADE = {
     "NegativeBinomial": likelihoods.NegativeBinomial(2.0),
     "OrderedProbit": likelihoods.OrderedProbit((-0.7, 0.3, 1.1)),
     "Interval": likelihoods.Interval(0.3),
+    "AsymmetricLaplace": likelihoods.AsymmetricLaplace(0.3, 0.2),
+    "Gamma": likelihoods.Gamma(2.0),
+    "LogNormal": likelihoods.LogNormal(0.4),
+    "Weibull": likelihoods.Weibull(1.4),
+    "Weibull hazard": likelihoods.Weibull(1.4, effect="hazard"),
+    "LogLogistic": likelihoods.LogLogistic(1.8),
 }
+CENSORED = np.array([[1.0, 1.0], [1.0, np.inf], [0.0, 1.0], [1.0, 1.0]])  # factors of bounds
 
 
 @dataclass(frozen=True)
@@ -65,13 +72,19 @@ def observed(likelihood, n, d=2, seed=0):
         case "Interval":
             y = f + 0.5 * rng.normal(size=n)
             return X, np.column_stack([np.where(y > 1, 1.0, y), np.where(y > 1, np.inf, y)])
+        case "Gamma":
+            return X, np.exp(f) * rng.gamma(2.0, 0.5, n)
+        case "LogNormal" | "Weibull" | "LogLogistic":
+            return X, np.exp(f + rng.normal(size=n))[:, None] * np.resize(CENSORED, (n, 2))
     return X, f + 0.3 * rng.standard_t(3, size=n)
 
 
 # ------------------------------------------------------------------------------------------ gradients
 
 
-@pytest.mark.parametrize(("name", "power"), [*((name, 1.0) for name in (*MADE, "Own")), ("StudentT", 0.6)])
+@pytest.mark.parametrize(
+    ("name", "power"), [*((name, 1.0) for name in (*MADE, "Own")), ("StudentT", 0.6), ("Weibull", 0.6)]
+)
 def test_gradient_is_that_of_whole_fits(name, power):
     """In all free numbers: rows of all weights, rows that are left out, and one whose f is known."""
     likelihood = OwnStudentT(3.0, 0.3) if name == "Own" else MADE[name]

@@ -47,7 +47,8 @@ def test_numbers_end_where_the_gradient_of_whole_fits_is_zero(schedule):
     """With a curvature that is right in the likelihood's number, along which the steps went."""
     evidence, x = prepare(schedule=schedule)
     bounds, root = evidence.vector.bounds(), np.diag([1.0, 0.06])
-    end, slope, root = move_with_passes(evidence, x + [0.5, 0.3], root, bounds)
+    moved = move_with_passes(evidence, x + [0.5, 0.3], root, bounds)
+    end, slope, root = moved.x, moved.slope, moved.root
     point = evidence.at(evidence.vector.unpack(end))
     gradient = evidence.vector.gradient(evidence, point)
     assert np.max(np.abs(root.T @ gradient)) < 1e-2

@@ -61,6 +61,30 @@ def test_each_response_is_its_fit_alone(name):
         np.testing.assert_allclose([mean[number], variance[number]], single.predict(X[:3]), rtol=INTEGRAL)
 
 
+@pytest.mark.parametrize("kind", ["glm", "mixed"])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_covariances_of_weights_leave_each_intercept_its_prior(kind, is_alone, monkeypatch):
+    """Responses of other locations and spreads, with a matrix for the other columns."""
+    Y = F[:, :4] * [1.0, 5.0, 0.1, 1.0] + [0.0, 50.0, 2.0, -20.0] + RNG.normal(size=(N, 4))
+    Y[3, 3] = np.nan
+    settings = {"prior_variance": np.array([[2.0, 0.5], [0.5, 1.0]]), "intercept": True}
+    model, groups = cavity.GLM(likelihoods.Gaussian(2.0), **settings), {}
+    if kind == "mixed":
+        model = cavity.MixedGLM("donor", likelihoods.Gaussian(2.0), effect_covariances={"donor": 0.3}, **settings)
+        groups = {"groups": {"donor": DONORS}}
+    if is_alone:
+        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    many = model.fit_many(X, Y, **groups, tol=1e-12, missing="drop")
+    assert many.converged.all()
+    for number in range(4):
+        rows = ~np.isnan(Y[:, number])
+        there = {name: {"donor": DONORS[rows]} for name in groups}
+        alone, single = model.fit(X[rows], Y[rows, number], **there, tol=1e-12), many.of(number)
+        assert_alike(many, number, alone, AT_REST)
+        np.testing.assert_allclose(single.model.prior_variance, alone.model.prior_variance, rtol=SUMS)
+        np.testing.assert_allclose(single.model.prior_mean, alone.model.prior_mean, rtol=SUMS)
+
+
 def test_what_batches_leave_is_fitted_alone(monkeypatch):
     """Outliers under StudentT give negative precisions; without batches every response is fitted alone."""
     Y = F[:, :3] + 0.5 * RNG.normal(size=(N, 3))
@@ -483,7 +507,7 @@ REFUSED = {
     "other trials": (
         lambda _: cavity.GLM("binomial").fit_many(X, COUNTS, trials=COUNTS[:, 1:]),
         ValueError,
-        r"trials must have an entry for each row of Y, or the shape of Y, \(40, 21\), got \(40, 20\)",
+        r"trials must be a vector or have the shape of Y, \(40, 21\), got \(40, 20\)",
     ),
     "thresholds": (
         lambda _: cavity.GLM("ordered-probit").fit_many(X, np.minimum(COUNTS, 2)),

@@ -79,10 +79,10 @@ def warn_of_far_data(points, model, posterior):
     counts = np.atleast_1d(count_far_points(points, model, posterior.mean, posterior.variance))
     against = are_many(counts, n, MIN_FAR_SHARE)
     if np.any(against):
-        where = f" in {np.sum(against)} of {len(counts)} problems" if points.is_batch else ""
-        what = (
+        problems = f" in {np.sum(against)} of {len(counts)} problems" if points.is_batch else ""
+        message = (
             f"both the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
             f"{model.clutter_variance:g} around clutter_mean)"
         )
         remedy = "or take those that Clutter.settle scales to the data"
-        warn_of_far_points(np.max(counts), f"{n} points{where}", d, what, remedy)
+        warn_of_far_points(np.max(counts), f"{n} points{problems}", d, message, remedy)

@@ -73,7 +73,7 @@ CLUTTER_RECORD = Record(
     {f"{name}?": array for name, array in BEFORE_ARRAYS.items()},
     {},
     (records.together(*BEFORE_ARRAYS), _find_misfit),
-    {name: f"before.{place}" for place, name in enumerate(BEFORE_ARRAYS)},
+    {name: f"before.{number}" for number, name in enumerate(BEFORE_ARRAYS)},
 )
 
 

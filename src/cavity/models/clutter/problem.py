@@ -146,10 +146,10 @@ class WorkingUnits:
                 raise arrays.error_of(name, message)
         return units
 
-    def check_distance(self, ends, where):
+    def check_distance(self, ends, location):
         """Raise ValueError for extreme coordinates so far away that squares of their distance overflow."""
         if not np.max(np.abs((ends - self.origin) * self.scale)) < FARTHEST_POINT:
-            raise ValueError(f"x must be within {FARTHEST_POINT:g} noise standard deviations of {where}")
+            raise ValueError(f"x must be within {FARTHEST_POINT:g} noise standard deviations of {location}")
 
     @property
     def log_jacobian(self):

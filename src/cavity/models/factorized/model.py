@@ -292,15 +292,15 @@ class _MinimumJob(Job):
         super().__init__()
         self._options, self._smallest, self._gap = options, kl_minimum, np.inf
 
-    def report(self, n_iter, *, objective, **known):
+    def report(self, n_iter, *, objective, **figures):
         """As of any job, where `objective` is the ELBO less its maximum."""
         options, (before, self._gap) = self._options, (self._gap, -objective)
 
         def left():
             return estimate_passes_left(self._gap, options.tol, self._gap / before, options.max_iter - n_iter)
 
-        known |= {"objective": objective - self._smallest, "left": left}
-        return options.job.report(n_iter, **known) or self._gap <= options.tol
+        figures |= {"objective": objective - self._smallest, "left": left}
+        return options.job.report(n_iter, **figures) or self._gap <= options.tol
 
 
 def _compare_with_minimum(done, kl_minimum, options):

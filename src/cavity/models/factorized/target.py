@@ -220,8 +220,8 @@ def _compute_block_marginals(target, t):
     """The first three results of `true_marginals` for blocks."""
     variance, covariances, divergence = np.empty(len(t)), [], 0.0
     for (part, _), (indices, root) in zip(target.factors, target.block_roots(), strict=True):
-        whole = t[part.start :, part] @ root
-        covariance = whole.T @ whole
+        blocks = t[part.start :, part] @ root
+        covariance = blocks.T @ blocks
         variance[indices] = np.diag(covariance)
         covariances.append((indices, make_read_only(covariance)))
         y = _solve_right(t[part.stop :, part], np.ascontiguousarray(t[part, part]))

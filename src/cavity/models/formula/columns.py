@@ -69,9 +69,9 @@ class FormulaColumns:
         """Return the `Dataset` of the columns that arguments name; `roles` are those of a fit."""
         if isinstance(self._table, Mapping):
             fitted = {k: v for k, v in (roles or {}).items() if arguments.get(k, v) is None and v in self.names}
-            named = {name: fitted.get(name, value) for name, value in arguments.items()}
-            values = {name: self[value] if isinstance(value, str) else value for name, value in named.items()}
-            roles = (roles or {}) | {name: value for name, value in named.items() if isinstance(value, str)}
+            by_argument = {name: fitted.get(name, value) for name, value in arguments.items()}
+            values = {name: self[value] if isinstance(value, str) else value for name, value in by_argument.items()}
+            roles = (roles or {}) | {name: value for name, value in by_argument.items() if isinstance(value, str)}
             return Dataset.open(np.empty((self.n_rows, 0)), values, None, roles or None, name=self._argument)
         return Dataset.open(self._table, arguments, None, roles, name=self._argument, numbers_only=False)
 

@@ -144,10 +144,10 @@ def with_all_others(parts, names, reserved=()):
     if not parts.has_all_others:
         return parts
     bare = parts.expand(())
-    used = {*reserved, *(name for text in column_texts(bare) for name in column_variables(text))}
-    used |= {name for group, _ in random_blocks(bare) for name in group} | observation_variables(parts.y)
-    used |= structured_variables(bare)
-    return parts.expand([name for name in names if name not in used])
+    variables = {*reserved, *(name for text in column_texts(bare) for name in column_variables(text))}
+    variables |= {name for group, _ in random_blocks(bare) for name in group} | observation_variables(parts.y)
+    variables |= structured_variables(bare)
+    return parts.expand([name for name in names if name not in variables])
 
 
 def refuse_y_as_effect(parts):
@@ -323,7 +323,7 @@ def _evaluate_number(text, columns):
         return np.full(columns.n_rows, float(text))
     one_term = f"0 + I({text})"
     table = columns.to_pandas(column_variables(one_term), columns.n_rows)
-    values = evaluate_columns(evaluate(one_term, table), table, checked=False).values
+    values = evaluate_columns(evaluate(one_term, table), table, is_checked=False).values
     if values.shape[1] != 1:
         message = "observations are one column: write y for a column of labels, y == 'b' for one label against others"
         raise refuse(text, message)

@@ -60,7 +60,7 @@ class DesignRows(NamedRows):
     def evaluate(self, start, stop):
         """Return the `Evaluated` columns of some rows."""
         with EVALUATION_LOCK:
-            return evaluate_columns(self._matrix, self._table.iloc[start:stop], self._intercept, checked=False)
+            return evaluate_columns(self._matrix, self._table.iloc[start:stop], self._intercept, is_checked=False)
 
 
 def evaluate_in_blocks(matrix, table, intercept=True):
@@ -68,7 +68,7 @@ def evaluate_in_blocks(matrix, table, intercept=True):
 
     The Source does not check that they are finite.
     """
-    first = evaluate_columns(matrix, table.iloc[:1], intercept, checked=False)
+    first = evaluate_columns(matrix, table.iloc[:1], intercept, is_checked=False)
     if len(table) * len(first.names) <= LARGEST_DESIGN:
         return evaluate_columns(matrix, table, intercept)
     rows = DesignRows(matrix, table, first.names, intercept)
@@ -172,7 +172,7 @@ class Evaluated:
     has_intercept: bool = False
 
 
-def evaluate_columns(matrix, table, intercept=True, checked=True):
+def evaluate_columns(matrix, table, intercept=True, is_checked=True):
     """Return the columns that a matrix of formulae has for a table, without the ones unless `intercept`.
 
     ValueError for numbers that are not finite, if they are `checked`.
@@ -195,15 +195,15 @@ def evaluate_columns(matrix, table, intercept=True, checked=True):
         if len(getattr(term, "components", ())) == 1:
             base_levels |= base_level(term.components[0])
     kinds = np.array(kinds)
-    offsets, wanted = kinds == "offset", (kinds != "offset") & (intercept | (kinds != "intercept"))
-    place = arrays.find_nonfinite(values) if checked else None
+    offsets, in_matrix = kinds == "offset", (kinds != "offset") & (intercept | (kinds != "intercept"))
+    place = arrays.find_nonfinite(values) if is_checked else None
     if place is not None:  # where columns have values, so that leaving out rows without one is no way out
         entry = arrays.describe_bad_entry(values[place], "X", place, tuple(names))
         raise error_of("X", f"must be finite, got {entry}")
-    chosen = tuple(name for name, is_wanted in zip(names, wanted, strict=True) if is_wanted)
+    chosen = tuple(name for name, is_wanted in zip(names, in_matrix, strict=True) if is_wanted)
     offset = values[:, offsets].sum(axis=1) if offsets.any() else None
     return Evaluated(
-        np.ascontiguousarray(values[:, wanted]), chosen, offset, base_levels, bool(np.any(kinds == "intercept"))
+        np.ascontiguousarray(values[:, in_matrix]), chosen, offset, base_levels, bool(np.any(kinds == "intercept"))
     )
 
 

@@ -143,9 +143,9 @@ def complete_new_rows(coding, data, arguments, roles, optional=()):
     return columns.n_rows, index, take_rows(table, index), values
 
 
-def add_offsets(known, offset):
+def add_offsets(formula_offset, offset):
     """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
-    if known is None or offset is None:
-        return offset if known is None else known
-    offset = np.full(len(known), offset) if np.ndim(offset) == 0 else offset
-    return known + check_row_vector(offset, "offset", len(known))
+    if formula_offset is None or offset is None:
+        return offset if formula_offset is None else formula_offset
+    offset = np.full(len(formula_offset), offset) if np.ndim(offset) == 0 else offset
+    return formula_offset + check_row_vector(offset, "offset", len(formula_offset))

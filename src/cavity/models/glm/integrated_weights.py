@@ -25,7 +25,7 @@ from cavity.models.integrated_effects import IntegratedEffects
 from cavity.models.linear.prior import Prior
 from cavity.models.marginal import tabulate_mixture_marginals
 from cavity.models.observations import Observations
-from cavity.models.posterior_mixture import PosteriorMixture, draw_points
+from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.sources.features import column_limits, iterate_large_blocks, scan
 
 
@@ -74,11 +74,7 @@ class IntegratedWeights(IntegratedEffects):
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         dataset = self._open(X, offset, exposure)
         X, known_offset = self._features(dataset), self._known_offset(dataset)
-        parts = [(slice(None), self._likelihood, n, self._weights)]
-        if self._integrated_names:
-            drawn = draw_points(self.integration.weights, n, rng)
-            laws, points = self._point_likelihoods, self._weights.points
-            parts = ((draws, laws[number], int(np.sum(draws)), points[number]) for draws, number in drawn)
+        parts = self._choose_points(n, rng, self._weights, lambda number: self._weights.points[number])
         for draws, likelihood, count, posterior in parts:
             with np.errstate(over="ignore", invalid="ignore"):
                 weights = check_within_range(posterior.sample(count, rng), "sample: the draws")
@@ -143,9 +139,9 @@ class IntegratedWeights(IntegratedEffects):
         rows, _ = self._observe_rows(X, arguments | {"y": y, "sample_weight": self._row_weights})
         check_same_rows(self, rows)
         weights, keep = self._weights if self.integration is None else self._weights.points[0], ~np.isnan(self._tau)
-        offset, used = np.zeros(rows.n) if rows.offset is None else rows.offset, rows.part(keep)
-        matrix = np.concatenate([x for _, x in iterate_large_blocks(used.X)])
-        sites, natural = Sites(self.model.likelihood, used.y, used.weights), (self._tau[keep], self._rho[keep])
+        offset, part = np.zeros(rows.n) if rows.offset is None else rows.offset, rows.part(keep)
+        matrix = np.concatenate([x for _, x in iterate_large_blocks(part.X)])
+        sites, natural = Sites(self.model.likelihood, part.y, part.weights), (self._tau[keep], self._rho[keep])
         return rows, weights, SiteMoments(sites, matrix, *weights.predict(matrix, offset[keep]), *natural)
 
     def _find_fitted_rows(self, X=None, y=None, *, event=None, offset=None, exposure=None):

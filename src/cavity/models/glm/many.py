@@ -1,6 +1,7 @@
 """Many responses of one GLM: what depends on the design, and fits alone."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -42,15 +43,16 @@ def fit_many(model, X, Y, names, columns, missing, share, options):
 
 def make_problem(model, rows, resolved, run):
     """Return the `ManyProblem` of a GLM, its checked rows before defaults, and the model with these."""
-    names = list_open_parameters(model.likelihood)
-
-    def solve_alone(new, settings, run):
-        lone = GLMProblem.of(replace(resolved.model, **settings), Rows(new.X, new.y, new.offset, new.weights))
-        with run.open(lone.model, {}) as threads:
-            solution = solve(lone, "ep", run, threads, names)
-        root = solution.weights.covariance.full_root()
-        return LoneSolution(solution, np.diag(root**2) if root.ndim == 1 else root @ root.T, np.zeros(0), [])
-
-    problem = GLMProblem.of(resolved.model, resolved.rows)
+    solve_alone = partial(_solve_alone, resolved.model, list_open_parameters(model.likelihood))
     choice, no_effects = PriorChoice.of(model, rows, resolved), np.zeros((rows.n, 0))
-    return ManyProblem(model.likelihood, problem.rows, choice, no_effects, [], np.zeros(0), solve_alone, run)
+    prepared = GLMProblem.of(resolved.model, resolved.rows).rows
+    return ManyProblem(model.likelihood, prepared, choice, no_effects, [], np.zeros(0), solve_alone, run)
+
+
+def _solve_alone(model, names, rows, settings, run):
+    """Return the `LoneSolution` of the rows of one response; `names` are what is learnt."""
+    lone = GLMProblem.of(replace(model, **settings), Rows(rows.X, rows.y, rows.offset, rows.weights))
+    with run.open(lone.model, {}) as threads:
+        solution = solve(lone, "ep", run, threads, names)
+    root = solution.weights.covariance.full_root()
+    return LoneSolution(solution, np.diag(root**2) if root.ndim == 1 else root @ root.T, np.zeros(0), [])

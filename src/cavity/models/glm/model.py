@@ -380,18 +380,18 @@ def check_method(model, method, run, names, inputs):
     if model.integrate is not False:
         is_full = model.approximation == "full" and method == "ep" and run.schedule != "stochastic"
         if not is_full or kind == ON_WORKERS or inputs.dataset.n_rows > MOST_IN_MEMORY:
-            words = f"must be False without EP over all sites ({FITS_WITHOUT_SITES}), got {model.integrate!r}"
-            raise arrays.error_of("integrate", words)
+            message = f"must be False without EP over all sites ({FITS_WITHOUT_SITES}), got {model.integrate!r}"
+            raise arrays.error_of("integrate", message)
     if model.bins is not None:
         raise arrays.error_of("bins", f"has a meaning for formulas with smooths, got {model.bins!r}")
     if model.graphs is not None:
         raise arrays.error_of("graphs", "must be None where no term of a formula reads them, as precision(g, Q) does")
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
-        words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
-        raise name_arguments(ValueError(words), "method")
+        message = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
+        raise name_arguments(ValueError(message), "method")
     if model.approximation == "diagonal" and (run.schedule == "stochastic" or names):
-        words = "approximation='diagonal' has no schedule='stochastic' and no learn"
-        raise name_arguments(ValueError(words), "approximation", "schedule")
+        message = "approximation='diagonal' has no schedule='stochastic' and no learn"
+        raise name_arguments(ValueError(message), "approximation", "schedule")
     if kind == ON_WORKERS and names:
         raise ValueError(
             f"X is a collection of dask, and {' and '.join(names)} would be learnt, which needs the rows in one "

@@ -374,11 +374,11 @@ class GLMPosterior(
         self._refuse_update()
         arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         rows, observations = self._observe_rows(X, arguments)
-        named = {"columns": self.columns or observations.names, "roles": observations.roles}
+        names = {"columns": self.columns or observations.names, "roles": observations.roles}
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)
         run = Options(n_threads=1)
         with run.open(self.model, {}) as threads:
             solution = solve(problem, "adf", run, threads, before=self._covariance)
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
-        return make_posterior(solution, "adf", self, has_offset=self.has_offset or rows.has_offset, **named, **labels)
+        return make_posterior(solution, "adf", self, has_offset=self.has_offset or rows.has_offset, **names, **labels)

@@ -80,8 +80,8 @@ def check_memory(dataset, approximation, weights):
     n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
     remedy = "; approximation='diagonal' takes many columns", "approximation"
     size = min(n, d)
-    for count, shape, what in (
+    for count, shape, description in (
         (MATRICES_PER_FIT, (size, size), "matrices"),
         (ROW_COPIES_PER_FIT if n < d else 0, (n, d), "copies of X"),
     ):
-        arrays.allocate_matrices(count, shape, f"approximation='full': {count} {what}, each", *remedy)
+        arrays.allocate_matrices(count, shape, f"approximation='full': {count} {description}, each", *remedy)

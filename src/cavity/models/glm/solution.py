@@ -192,8 +192,8 @@ def check_integral(problem, names, groups):
     n_free = len(names) if groups is None else len(names) - 1 + len(np.unique(groups[groups >= 0]))
     method = choose_integration(problem.model.integrate, n_free, problem.used.n <= MAX_AUTO_LEVELS)
     if method is not None and len(problem.prior.mean) > MAX_INTEGRATED_WEIGHTS:
-        words = f"must be False for more than {MAX_INTEGRATED_WEIGHTS} weights, got {len(problem.prior.mean)} of them"
-        raise error_of("integrate", words)
+        message = f"must be False for more than {MAX_INTEGRATED_WEIGHTS} weights, got {len(problem.prior.mean)} of them"
+        raise error_of("integrate", message)
     return method
 
 

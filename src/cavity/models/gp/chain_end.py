@@ -90,6 +90,10 @@ class GaussianProcessEndPosterior(ProcessPosterior):
     def __post_init__(self) -> None:
         freeze_arrays(self)
 
+    @property
+    def _earliest(self):
+        return self.time
+
     def __repr__(self) -> str:
         return format_table(
             f"GaussianProcessEndPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows",
@@ -140,10 +144,10 @@ class GaussianProcessEndPosterior(ProcessPosterior):
         _, rows, _ = self._reach(X[:, 0])
         return rows @ self.state_mean, gram + rows @ (self.state_covariance - self._stationary) @ rows.T  # (1)
 
-    def _check_noise_is_known(self, what):
+    def _check_noise_is_known(self, description):
         if self._has_noise:
             raise ValueError(
-                f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
+                f"{description} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
 
     def update(

@@ -32,9 +32,9 @@ class ExactBelief:
     def complete(self):
         """Run the smoother, once."""
         if self.mean is None:
-            smoother, put = self.filtered.smooth(gradient=True), self.filtered.times.put
-            self.mean, self.variance, self.alpha = map(put, (smoother.mean, smoother.variance, smoother.alpha))
-            self.curvature, self.gradient = put(smoother.curvature), smoother.gradient
+            smoother, scatter = self.filtered.smooth(gradient=True), self.filtered.times.put
+            self.mean, self.variance, self.alpha = map(scatter, (smoother.mean, smoother.variance, smoother.alpha))
+            self.curvature, self.gradient = scatter(smoother.curvature), smoother.gradient
         return self
 
 

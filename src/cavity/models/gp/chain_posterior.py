@@ -28,9 +28,9 @@ def build_chain_posterior(model, evidence, point, search=None, hyperparameters=N
     rows, belief, likelihood = evidence.given, point.belief, point.settings.likelihood
     exact = {}
     if point.fit is None:
-        used, left = evidence.rows, belief.complete().curvature / belief.h
+        rows_used, left = evidence.rows, belief.complete().curvature / belief.h
         exact["_loo"] = leave_one_out_exactly(
-            used, likelihood, point.geometry.base + belief.mean, belief.variance, belief.alpha, left
+            rows_used, likelihood, point.geometry.base + belief.mean, belief.variance, belief.alpha, left
         )
     fit = make_fit(evidence.rows, point)
     model, known_mean = point.settings.put_in(model), point.settings.basis is None

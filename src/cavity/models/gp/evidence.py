@@ -58,13 +58,13 @@ class Evidence:
     With `known`, the solver of the first rows for Gaussian noise, there is one matrix unless another one is needed.
     """
 
-    def __init__(self, likelihood, rows, threads, options, start=None, known=None):
+    def __init__(self, likelihood, rows, threads, options, start=None, log_p_known=None):
         self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
-        self.known = known
+        self.known = log_p_known
         self.gram, self.buffer = (
-            allocate_matrices(self.rows.n) if known is None else (None, *allocate_matrices(self.rows.n, 1))
+            allocate_matrices(self.rows.n) if log_p_known is None else (None, *allocate_matrices(self.rows.n, 1))
         )
 
     def at(self, settings, **options):

@@ -18,7 +18,7 @@ from cavity.models.gp.integral import LatentValues, factorise_point, put_values_
 from cavity.models.integral import SiteMoments
 from cavity.models.integrated_effects import IntegratedEffects
 from cavity.models.point_moments import PointMoments
-from cavity.models.posterior_mixture import PosteriorMixture, draw_points, mix_covariances, mix_moments
+from cavity.models.posterior_mixture import PosteriorMixture, mix_covariances, mix_moments
 
 MAX_HELD_NUMBERS = 1 << 25  # of the triangles of the points of an integral, which are else made for each prediction
 
@@ -154,18 +154,16 @@ class IntegratedProcess(IntegratedEffects):
     def _drawn(self, X, n, rng, offset, exposure):
         if not self._integrated_names or not n:
             return super()._drawn(X, n, rng, offset, exposure)
-        draws = None
-        for here, _, f in self._drawn_by_point(X, n, rng, offset, exposure):
-            draws = np.empty((n, f.shape[1])) if draws is None else draws
-            draws[here] = f
+        parts = [(index, f) for index, _, f in self._drawn_by_point(X, n, rng, offset, exposure)]
+        draws = np.empty((n, parts[0][1].shape[1]))
+        for index, f in parts:
+            draws[index] = f
         return draws
 
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         if not self._integrated_names or not n:
             yield slice(None), self._likelihood, self._drawn(X, n, rng, offset, exposure)
             return
-        drawn = {number: here for here, number in draw_points(self.integration.weights, n, rng)}
-        for number, posterior in enumerate(self._points):
-            if number in drawn:
-                here = drawn[number]
-                yield here, posterior._likelihood, posterior._drawn(X, int(np.sum(here)), rng, offset, exposure)
+        get_point = self._points.__getitem__ if isinstance(self._points, list) else self._make_point
+        for index, likelihood, count, posterior in self._choose_points(n, rng, self, get_point):
+            yield index, likelihood, posterior._drawn(X, count, rng, offset, exposure)

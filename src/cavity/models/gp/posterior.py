@@ -115,13 +115,13 @@ class GaussianProcessPosterior(RowsPosterior):
 
     def _settle(self):
         """Compute the LAZY_FIELDS of an exact fit, and return the attributes with them."""
-        used, X = self._rows.used(), self._X_in_use
+        rows, X = self._rows.used(), self._X_in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((len(X), len(X)))
             get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             site_values = self._rho[keep], self.mean[keep], self._alpha
-            fields = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *site_values, threads)
+            fields = compute_leave_one_out(rows, self.model.likelihood, gram, self._own_solver(), *site_values, threads)
         for name, values in zip(LAZY_FIELDS, fields, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
         return vars(self)
@@ -132,7 +132,7 @@ class GaussianProcessPosterior(RowsPosterior):
         keep = self._rows.in_use
         if self._integrated_names:
             parts = [point.covariance for point in self._points]
-            means = np.stack([self._rows.scattered(each, self._rows.offset) for each in self.integration.means])
+            means = np.stack([self._rows.scattered(mean, self._rows.offset) for mean in self.integration.means])
             return arrays.make_read_only(mix_covariances(self.integration.weights, means, np.stack(parts))[1])
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))

@@ -151,16 +151,16 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
             raise ValueError("nothing was learnt: there is nothing to find standard errors of")
         if self._integrated_names:
             raise ValueError("hyperparameters are integrated: their posterior is integration.table()")
-        used = self._rows.in_use
+        in_use = self._rows.in_use
         with Threads(1) as threads, single_blas():
-            start = self._tau[used], self._rho[used]
+            start = self._tau[in_use], self._rho[in_use]
             evidence = self._make_evidence(self._rows, threads, start)
             return add_standard_errors(self.hyperparameters, self.model, evidence)
 
-    def _check_noise_is_known(self, what):
+    def _check_noise_is_known(self, description):
         if self._rows.noise is not None:
             raise ValueError(
-                f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
+                f"{description} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
 
     def update(

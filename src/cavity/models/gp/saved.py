@@ -59,15 +59,15 @@ def _chain_fits(arrays, settings, sizes):
 
 def _solver_fits(arrays, settings, sizes):
     """Whether the solver is one of the rows in use."""
-    used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
-    if used != sizes["U"]:
-        return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
-    n_entries = 3 * used + np.array([0, np.size(arrays["prior_mean"])])
-    if sizes.get("n", used) != used or sizes.get("e", 3 * used) not in n_entries:
-        return f"arrays 'integration_means' and 'integration_entries' must be of the {used} rows in use"
+    n_used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
+    if n_used != sizes["U"]:
+        return f"array '_alpha' must be of the {n_used} rows in use, got {sizes['U']}"
+    n_entries = 3 * n_used + np.array([0, np.size(arrays["prior_mean"])])
+    if sizes.get("n", n_used) != n_used or sizes.get("e", 3 * n_used) not in n_entries:
+        return f"arrays 'integration_means' and 'integration_entries' must be of the {n_used} rows in use"
     negative = arrays.get("solver_negative", np.zeros(0, dtype=np.intp))
-    if np.any(negative >= used) or len(np.unique(negative)) < len(negative):
-        return f"array 'solver_negative' must hold different numbers of rows below {used}"
+    if np.any(negative >= n_used) or len(np.unique(negative)) < len(negative):
+        return f"array 'solver_negative' must hold different numbers of rows below {n_used}"
     return None
 
 

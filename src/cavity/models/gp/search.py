@@ -55,17 +55,17 @@ def learn(settings, evidence, covariance, names, n_starts, job, integrate=False)
             vector.priors |= make_default_priors(settings.covariance, settings.likelihood, evidence.rows)
         vector.add_default_priors()
     objective = Objective(evidence, vector, job=job.substage("search"))
-    bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
-    x, newton = _search_sample(settings, evidence, objective, places, n_long, bounds, n_starts)
+    bounds, points, n_long = choose_starts(settings, evidence.rows, vector)
+    x, newton = _search_sample(settings, evidence, objective, points, n_long, bounds, n_starts)
     if x is None:
-        tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
-        begun, others = _rank_starts(tried, places, n_long, n_starts)
+        values = evaluate_starts(objective, points, job.stage(STARTING_STAGE))
+        begun, others = _rank_starts(values, points, n_long, n_starts)
     else:
         evaluate_starts(objective, [x], job.stage(STARTING_STAGE))
         begun, others = [x], []
     # elsewhere noise is at its bound where functions without noise are interpolated
     is_constant = bool(vector.free.mark_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
-    _, x, status = maximise(objective, begun, bounds, job, len(places), others, is_constant, **newton)
+    _, x, status = maximise(objective, begun, bounds, job, len(points), others, is_constant, **newton)
     objective.evaluations.keep()
     if x is None:
         return SearchResult(settings, status, objective.trace), None
@@ -84,15 +84,15 @@ def integrate(settings, evidence, covariance, names, n_starts, job, setting):
     return replace(search, status=status, integral=tuple(integral))
 
 
-def _rank_starts(values, places, n_long, n_starts):
+def _rank_starts(values, points, n_long, n_starts):
     """Return the best starts, and those of the other kind if all of these have long lengthscales, or all short ones."""
     ranked = [i for i in np.argsort(values, kind="stable") if np.isfinite(values[i])]
     begun = ranked[:n_starts]
-    others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
-    return [places[i] for i in begun], others
+    others = [points[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
+    return [points[i] for i in begun], others
 
 
-def _search_sample(settings, evidence, objective, places, n_long, bounds, n_starts):
+def _search_sample(settings, evidence, objective, points, n_long, bounds, n_starts):
     """Return where the search on some of many rows ends, and what `maximise` takes to begin there with Newton's step.
 
     Nothing of the latter where these rows tell little of a number, as of the lengthscale of an idle column. None and
@@ -105,7 +105,7 @@ def _search_sample(settings, evidence, objective, places, n_long, bounds, n_star
     some = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
     few = Evidence(settings.likelihood, evidence.rows.part(some), evidence.threads, evidence.options)
     sample = Objective(few, vector.part(some))
-    begun, others = _rank_starts(evaluate_starts(sample, places, SILENT_JOB), places, n_long, n_starts)
+    begun, others = _rank_starts(evaluate_starts(sample, points, SILENT_JOB), points, n_long, n_starts)
     if not begun:
         return None, {}
     runs = [climb(sample, x, bounds, SAMPLE_GAIN, rounds=1) for x in begun]

@@ -107,7 +107,7 @@ class LinearEvidence:
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
-        self.share_left, self.stops_early = 1.0, False
+        self.share_left, self.stops_early, self._sites = 1.0, False, None
 
     def for_integral(self, start, **arguments):
         """The same evidence for an integral, which reports nothing; the first fit starts from some sites."""
@@ -131,8 +131,10 @@ class LinearEvidence:
 
     def sites(self, likelihood):
         """The sites of the rows."""
-        rows = self.problem.used
-        return Sites(likelihood, rows.y, rows.weights, self.options.power)
+        if self._sites is None:
+            rows = self.problem.used
+            self._sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
+        return self._sites.with_likelihood(likelihood)
 
     def constant(self, likelihood):
         """The part of the log evidence that no site has."""
@@ -156,10 +158,15 @@ class LinearEvidence:
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
-    def pass_at(self, settings):
+    def gives_information(self, n_rows):
+        """Whether points of `pass_at` may have information, with which a search moves from afar."""
+        return False
+
+    def pass_at(self, settings, informs=False):
         """Return the `EvidencePoint` of some settings after one pass from the first sites, which are its own then.
 
-        Its log evidence is nan; None where arithmetic fails or cavities are improper.
+        Its log evidence is nan; None where arithmetic fails or cavities are improper. Evidences of mixed models give
+        the information where `informs` says so.
         """
         problem, likelihood = self.problem_at(settings), settings.likelihood
         geometry = problem.geometry(self.threads, self.job)
@@ -171,6 +178,14 @@ class LinearEvidence:
             return None
         self.start = fit.tau, fit.rho
         return EvidencePoint(settings, fit.log_evidence, fit.belief, geometry, fit, problem)
+
+    def settle_gradient(self, x, tol):
+        """Return the gradient of log evidence and log prior at a vector by passes; None where fits have to do it."""
+        return None
+
+    def find_start(self, settings):
+        """Return the sites that the last fit starts from."""
+        return self.start
 
     def posterior_of_sites(self, settings):
         """Return the belief of the first sites under the prior of some settings, None if it is not proper."""
@@ -207,26 +222,44 @@ class LinearEvidence:
         """Derivatives in the free numbers of the likelihood, at constant cavities."""
         if not free.size:
             return np.zeros(0)
+        total, slopes = self._make_total(point, free)
+        return differentiate(free, point.settings.likelihood, total, slopes)
+
+    def _make_total(self, point, free, every=1):
+        """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that, and
+        its derivatives in free numbers that the sites tell, by name.
+
+        With `every` about that, from the first ones of each group of sites, one of so many.
+        """
         likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
         sites, m, v = self.sites(likelihood), geometry.vector(), geometry.vector()
+        # sites whose fit has no status yet are those of other settings
+        scales = getattr(likelihood, "_log_scales", {}) if sites.compiled and fit.status else {}
 
         def leave(blocks):
+            slope = 0.0
             for part, x in blocks:
-                moments = geometry.values(fit.belief, part, x)
-                m[part], v[part], _ = find_cavities(
-                    *moments, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part)
-                )
+                moments, at = geometry.values(fit.belief, part, x), (fit.tau[part], fit.rho[part])
+                m[part], v[part], _ = find_cavities(*moments, *at, sites.part(sites.fraction, part))
+                of_block = sites.slope_in_log_scale(part, m[part], v[part], *at) if scales else None
+                slope = np.nan if of_block is None else slope + of_block
+            return slope
 
-        for _ in geometry.each_group(leave):
-            pass
+        slope = sum(geometry.each_group(leave))
+
+        def rest(likelihood):
+            return self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
 
         def total(likelihood):
             sites = self.sites(likelihood)
-            parts = ((slice(*span),) for span in geometry.groups)
+            parts = ((slice(start, start - (start - stop) // every),) for start, stop in geometry.groups)
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
-            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1] + self.constant(likelihood)
+            return every * sum(totals) + rest(likelihood)
 
-        return differentiate(free, likelihood, total)
+        if np.isnan(slope):
+            return total, {}
+        others = zip(free.labels(), differentiate(free, likelihood, rest), strict=True)
+        return total, {name: scales[name] * slope + other for name, other in others if name in scales}
 
 
 def find_share_left(trace, last):

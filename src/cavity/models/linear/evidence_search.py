@@ -48,7 +48,9 @@ MIN_SAMPLED_ROWS = 1 << 15
 MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows tell enough
 MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
 NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
+MOVED_TOL = 1e-4  # of the fit after passes that numbers moved with: errors of its gradient are that in standard errors
 SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
+PASSES_STAGE = "passes"  # the stage of a search that moves with passes of EP
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
@@ -158,12 +160,17 @@ def maximise_evidence(evidence, starts, job, sample=None):
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start, root = (None, None) if sample is None else _search_sample(sample, objective, starts, bounds)
+    start, root, moved = None, None, None
+    if sample is not None:
+        start, root = _search_sample(sample, objective, starts, bounds)
+        moved = None if start is None else _move_from_sample(sample, evidence, start, root, bounds)
+    elif evidence.gives_information(problem.used.n):
+        moved = _move_from_afar(evidence, objective, starts, bounds, job)
+    if moved is not None:
+        start, objective.slope, root = moved.x, moved.slope, moved.root
     if start is not None:
-        moved = _move_from_sample(sample, evidence, start, root, bounds)
-        if moved is not None:
-            start, objective.slope, root = moved
-        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), afresh=moved is None)
+        tol = {} if moved is None else {"tol": max(MOVED_TOL, evidence.options.tol)}
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), moved is None, **tol)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
     evidence.stops_early = root is not None
@@ -178,13 +185,14 @@ def maximise_evidence(evidence, starts, job, sample=None):
     else:
         covariance, has_error, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     x = start if x is None else x
-    settings, sites = vector.unpack(x), evidence.start
+    settings = vector.unpack(x)
+    sites = evidence.find_start(settings)
     names, values, jacobian = vector.describe(settings)
     sd = find_standard_errors(covariance, has_error, jacobian)
     objective.evaluations.keep()
-    learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
+    hyperparameters = Hyperparameters(tuple(names), tuple(values), tuple(sd), note, vector.log_prior(settings)[0])
     status = STOPPED_STATUS if job.stopped else status
-    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites, x)
+    return SearchResult(evidence.best(settings), status, objective.trace, hyperparameters, sites, x)
 
 
 # ------------------------------------------------------------------------------------------ some of many rows
@@ -230,6 +238,21 @@ def _move_from_sample(sample, evidence, x, root, bounds):
     moved = None if evidence.start is None else move_with_passes(evidence, x, root, bounds)
     if moved is None:
         evidence.start = None
+    else:
+        evidence.stops_early, evidence.share_left = True, sample.share_left
+    return moved
+
+
+def _move_from_afar(evidence, objective, starts, bounds, job):
+    """Return what `move_with_passes` does from the best of some starts, by the information of the evidence."""
+    stage, x = job.stage(PASSES_STAGE), np.clip(evidence.vector.start(0.0, starts[0]), *bounds.T)
+    if len(starts) > 1:
+        x = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
+    moved = move_with_passes(evidence, x, None, bounds, stage)
+    if moved is None:
+        evidence.start = None
+    else:
+        objective.steepness, objective.finer = moved.steepness, NEWTON_FINER
     return moved
 
 
@@ -296,13 +319,13 @@ def _choose_start(objective, likelihoods, bounds, job):
     def best_of(points, job):
         return int(np.argmin(evaluate_starts(objective, points, job, afresh=True)))
 
-    tried = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
-    has_to_choose = len(tried) > 1 or not vector.n_prior
-    best = best_of(tried, job) if has_to_choose else 0
+    starts = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
+    has_to_choose = len(starts) > 1 or not vector.n_prior
+    best = best_of(starts, job) if has_to_choose else 0
     if job.stopped or not vector.n_prior:
-        return tried[best]
+        return starts[best]
     scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
-    return scan[best_of(scan, job.continued_after(has_to_choose * len(tried)))]
+    return scan[best_of(scan, job.continued_after(has_to_choose * len(starts)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
@@ -325,9 +348,9 @@ def _find_covariance(objective, x, bounds, value, job, slopes=None):
 def _is_flat(evaluations, x, bounds, value, i):
     """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false."""
     vector = evaluations.vector
-    for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
+    for sign in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
-        further[i] = np.clip(x[i] + way * FAR_LOG_STEP, *bounds[i])
+        further[i] = np.clip(x[i] + sign * FAR_LOG_STEP, *bounds[i])
         try:
             point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
         except (ArithmeticError, np.linalg.LinAlgError):
@@ -335,17 +358,17 @@ def _is_flat(evaluations, x, bounds, value, i):
         log_density = point.log_evidence + vector.log_prior(point.settings)[0]
         if point.converged and -log_density <= value + MIN_FALL_NATS:
             if i >= vector.n_prior or vector.warns_of_flat:
-                _warn_flat(vector, x, i, way)
+                _warn_flat(vector, x, i, sign)
             return True
     return False
 
 
-def _warn_flat(vector, x, i, way):
+def _warn_flat(vector, x, i, sign):
     if i < vector.n_prior:
-        name, end, limit = vector.flat(x, i, way)
+        name, end, limit = vector.flat(x, i, sign)
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, end = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
-        limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name), "") if way > 0 else ""
+        limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name), "") if sign > 0 else ""
     message = f"the log evidence has no maximum in the {name}: it does not fall beyond {end}; the search ended there"
     warn(message + limit, NumericalWarning)

@@ -3,60 +3,106 @@
 At given sites the gradient of the log evidence is that at a fixed point but for terms in proportion to how far the
 sites are from it, which a pass makes far smaller. So free numbers and sites move together: after each pass comes a step
 by the curvature, which changes of the gradient make that of all rows (Broyden, Fletcher, Goldfarb and Shanno's
-formula). What comes out are first values and sites for a search around fits, which ends after one where they are right.
+formula). Mixed models have information in place of the curvature of some rows, and may begin anywhere. What comes out
+are first values and sites for a search around fits, which ends after one where they are right.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.search import LEAST_NEWTON_STEP
 
-MAX_PASSES = 8  # three or four are usual
+MAX_PASSES = 8  # from the maximum of some rows on; three or four are usual
+MAX_PASSES_FROM_AFAR = 30  # six to twelve are usual
 MAX_STEP = 10.0  # units of certainty; that of some rows is a third of that of all
+MAX_LOG_STEP = 2.0  # of each free number, from afar
+INFORMED_STEP = 0.1  # of a free number, after which the information is found again
+DIFFERENCE_STEP = 1e-4  # of a free number, in differences of the slopes of log priors
+LEAST_CURVATURE = 1e-2  # in nats per square of a free number, of information
 MAX_BELIEF_CHANGE = 0.03  # of the last pass, in sd
 MAX_CHANGE_RATIO = 0.3  # of a pass beside the step before it, both in sd: the next pass would change far less
 MIN_CURVATURE_SHARE = 0.1  # of that expected along a step, from which the step is used for the curvature
 
 
-def move_with_passes(evidence, x, root, bounds):
-    """Return free numbers near the maximum, the largest slope there and the root of the inverse Hessian, or None.
+@dataclass(frozen=True, slots=True)
+class MovedSettings:
+    """Where a search with passes ended, near the maximum."""
+
+    x: np.ndarray
+    slope: float  # the largest entry of the gradient
+    root: np.ndarray  # of the inverse Hessian of minus the log evidence
+    steepness: np.ndarray  # the largest slope of each free number, see `find_unexplored_points`
+
+
+def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
+    """Return the `MovedSettings` near the maximum of a log evidence, or None.
 
     Parameters
     ----------
     evidence : LinearEvidence
-        `start` is the posterior of some of the rows; at the end it is the sites of all.
+        `start` is the posterior of some of the rows, or sites; at the end it is the sites of all.
     x : ndarray (n,)
-        Where the log evidence of some of the rows is largest.
-    root : ndarray (n, n)
-        Of the inverse Hessian of minus the log evidence, about.
+        Where the log evidence of some of the rows is largest, or any first values.
+    root : ndarray (n, n) or None
+        Of the inverse Hessian of minus the log evidence, about; with None the evidence must give its information.
     bounds : ndarray (n, 2)
         Of the free numbers.
+    job : Job, optional
+        Gets an event after every pass.
 
     Returns
     -------
-    tuple or None
-        None where a pass fails, or the slope does not come to LEAST_NEWTON_STEP in MAX_PASSES passes.
+    MovedSettings or None
+        None where a pass fails, the callback stops, or steps do not come to LEAST_NEWTON_STEP in the most passes.
     """
-    inverse, last = root @ root.T, None
-    if evidence.pass_at(evidence.vector.unpack(x)) is None:
+    inverse, last, steepness = None if root is None else root @ root.T, None, np.zeros(len(x))
+    if root is None and evidence.pass_at(evidence.vector.unpack(x)) is None:
         return None
-    for _ in range(MAX_PASSES):
-        settings = evidence.vector.unpack(x)
-        point = evidence.pass_at(settings)
-        slopes = None if point is None else _find_slopes(evidence, point)
+    for number in range(1, 1 + (MAX_PASSES_FROM_AFAR if root is None else MAX_PASSES)):
+        informs = root is None and (last is None or bool(np.max(np.abs(x - last[0])) > INFORMED_STEP))
+        point = evidence.pass_at(evidence.vector.unpack(x), informs)
+        slopes = None if point is None else find_slopes(evidence, point)
         if slopes is None or not np.isfinite(slopes).all():
             return None
-        change = float(point.fit.trace["change"][0])
-        if last is not None:
+        change = 0.0 if point.fit is None else float(point.fit.trace["change"][0])
+        if informs:
+            inverse = _invert_information(point.information + _find_prior_information(evidence.vector, x))
+        elif last is not None:
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
-        size = float(np.sqrt(slopes @ step))
-        last, x = (x, slopes), np.clip(x + step * min(1.0, MAX_STEP / max(size, MAX_STEP)), *bounds.T)
+        size, largest = float(np.sqrt(slopes @ step)), float(np.max(np.abs(slopes)))
+        steepness = np.maximum(steepness, np.abs(slopes))
+        if job.report(number, change=size):
+            return None
+        short = step * min(1.0, MAX_STEP / max(size, MAX_STEP))
+        step = short if root is not None else np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
+        last, x = (x, slopes), np.clip(x + step, *bounds.T)
         if size <= LEAST_NEWTON_STEP and change <= MAX_BELIEF_CHANGE:
-            return x, float(np.max(np.abs(slopes))), np.linalg.cholesky(inverse)
+            return MovedSettings(x, largest, np.linalg.cholesky(inverse), steepness)
     return None
 
 
-def _find_slopes(evidence, point):
+def _invert_information(information):
+    """Return the inverse of information, of which curvatures below LEAST_CURVATURE count as that."""
+    if not np.isfinite(information).all():
+        raise ArithmeticError("the information about hyperparameters is not finite")
+    values, vectors = np.linalg.eigh(information)
+    return (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
+
+
+def _find_prior_information(vector, x):
+    """Return minus the second derivatives of the log density of the free numbers, by differences."""
+    n = len(vector.log_prior(vector.unpack(x))[1])
+    out = np.zeros((len(x), len(x)))
+    for row, step in zip(out[:n], DIFFERENCE_STEP * np.eye(len(x)), strict=False):
+        down, up = (vector.log_prior(vector.unpack(x + sign * step))[1] for sign in (-1.0, 1.0))
+        row[:n] = (down - up) / (2.0 * DIFFERENCE_STEP)
+    return 0.5 * (out + out.T)
+
+
+def find_slopes(evidence, point):
     """Return the gradient of the log evidence and the log prior at the sites of a point."""
     slopes = evidence.vector.gradient(evidence, point)
     of_prior = evidence.vector.log_prior(point.settings)[1]

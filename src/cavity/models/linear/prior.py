@@ -33,3 +33,7 @@ class Prior:
     def moments(self):
         """Mean and root, as geometries take them."""
         return self.mean, self.root
+
+    def find_scales(self, other):
+        """Return standard deviations (D,); of a root (D, D) its columns in units of those of another prior."""
+        return self.root if self.root.ndim < 2 else np.diag(self.root) / np.diag(other.root)

@@ -55,10 +55,10 @@ def warn_of_separation(model, rows, names, added):
     columns = separating_columns(likelihood, rows, has_intercept)
     if len(columns):
         names = name_coefficients(names, rows.X.shape[1], False)
-        which = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
-        which += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
+        labels = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
+        labels += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
         warn(
-            f"y is separated by column {which}: the data bound such a coefficient on one side only, the default prior "
+            f"y is separated by column {labels}: the data bound such a coefficient on one side only, the default prior "
             "decides its size; give a prior_variance that says which sizes are plausible, or leave the column out",
             NumericalWarning,
         )

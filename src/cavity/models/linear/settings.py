@@ -81,10 +81,10 @@ def describe_settings(posterior):
         yield "likelihood", likelihood
     columns = variances[posterior.intercept :]
     names = posterior.hyperparameters.names if posterior.hyperparameters else ()
-    learnt = any(name.startswith(PRIOR_VARIANCE) for name in names)
-    if (learnt or PRIOR_VARIANCE in chosen) and columns.size:
+    has_variance = any(name.startswith(PRIOR_VARIANCE) for name in names)
+    if (has_variance or PRIOR_VARIANCE in chosen) and columns.size:
         ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
-        yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
+        yield "prior", f"variance {' to '.join(ends)} ({'learnt' if has_variance else 'scaled to the data'})"
     if posterior.intercept:
         yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
     if posterior.centre is not None:

@@ -1,18 +1,22 @@
 """Fits of all responses: batches on threads, and one by one what these leave."""
 
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from cavity.base.constants import LARGEST_REACH
+from cavity.base.errors import collect_warnings
 from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.ep.sites import Sites
 from cavity.likelihoods.parameters import FreeParameters, is_built_in
 from cavity.models.defaults import is_real
 from cavity.models.many.batch import BatchSolver, LogNormalPriors
 from cavity.models.many.gaussian import GaussianSolver
+from cavity.models.many.response_blocks import combine_blocks, fill_missing
 from cavity.models.many.site_batch import SiteBatch
 
 LEAST_TOTAL = 0.5  # of the counts of a response, whose log is taken
@@ -35,6 +39,7 @@ class ResponseFits:
     prior_sd: np.ndarray  # (G, M): of whitened columns
     log_evidence: np.ndarray  # (G,)
     n_iter: np.ndarray  # (G,)
+    n_observed: np.ndarray  # (G,): rows with a value, of positive weight
     status: np.ndarray  # (G,) of str
     free: np.ndarray  # (G, k): free numbers
     curvature: np.ndarray  # (G, k): of the log evidence and the log prior in them
@@ -45,30 +50,14 @@ class ResponseFits:
         """Return the fits of responses of which none has been fitted."""
         shapes = {"mean": (m,), "covariance": (m * (m + 1) // 2,), "prior_mean": (m,), "prior_sd": (m,), "free": (k,)}
         arrays = {f.name: np.full((count, *shapes.get(f.name, ())), np.nan) for f in fields(cls)}
-        arrays |= {"n_iter": np.zeros(count, dtype=np.intp), "status": np.full(count, "", dtype=object)}
+        arrays |= {name: np.zeros(count, dtype=np.intp) for name in ("n_iter", "n_observed")}
+        arrays |= {"status": np.full(count, "", dtype=object)}
         return cls(**arrays | {"curvature": np.zeros((count, k)), "level": np.zeros(count)})
 
     def put(self, index, part):
         """Put the fits of some responses in their places."""
         for f in fields(self):
             getattr(self, f.name)[index] = getattr(part, f.name)
-
-
-def fill_missing(raw):
-    """Return responses with the first value of each in place of missing ones, and which entries have one, (B, N)."""
-    observed = ~np.isnan(raw).reshape(*raw.shape[:2], -1).any(axis=2)
-    if observed.all():
-        return raw, observed
-    filled = raw.copy()
-    for b in np.flatnonzero(~observed.all(axis=1)):
-        filled[b, ~observed[b]] = raw[b, np.argmax(observed[b])]
-    return filled, observed
-
-
-def read_responses(problem, responses, low, high):
-    """Return some responses, (B, N) or (B, N, 2), and which of their entries are observations, (B, N)."""
-    raw = responses.read(low, high)
-    return fill_missing(raw) if problem.drops_missing else (raw, np.ones(raw.shape[:2], dtype=bool))
 
 
 def check_responses(problem, raw, observed):
@@ -115,19 +104,17 @@ def find_priors(problem, y, offset, observed):
     return mean, scale, (np.maximum(largest, np.max(reach, axis=1)) < LARGEST_REACH) & np.all(scale > 0, axis=1)
 
 
-def fit_responses(problem, responses, offsets, threads, job, scale_factors=None, make_priors=None, chosen=None):
+def fit_responses(problem, inputs, threads, job, scale_factors=None, make_priors=None, chosen=None):
     """Fit responses in batches.
 
     Parameters
     ----------
     problem : ManyProblem
         What they share.
-    responses : ResponseMatrix
-        The observations.
-    offsets : callable
-        offsets(low, high) returns the known parts of f of some responses, (B, N).
+    inputs : ManyInputs
+        The responses.
     threads : Threads
-        Which take batches.
+        Which take batches, unless dask has the observations: then its workers do.
     job : Job
         Gets a report after every batch.
     scale_factors : ndarray (D,), optional
@@ -141,21 +128,17 @@ def fit_responses(problem, responses, offsets, threads, job, scale_factors=None,
     -------
     ResponseFits
     """
-    count, m = responses.shape[1], problem.rows.X.shape[1] + problem.effects.shape[1]
+    count, m = len(inputs.names), problem.rows.X.shape[1] + problem.effects.shape[1]
     fits = ResponseFits.empty(count, m, problem.n_free)
-    if make_priors is None:
-        make_priors = partial(_make_flat_priors, problem)
     spans = list(list_spans(problem, count) if chosen is None else chosen)
-    task = partial(_fit_span, problem, responses, offsets, problem.features(), scale_factors, make_priors)
-    alone = partial(_fit_alone, problem, responses, offsets, scale_factors, make_priors)
+    fit = BatchFit(problem, problem.features(), scale_factors, make_priors or partial(_make_flat_priors, problem))
     stages = [job.substage(f"responses from {low}") for low, _ in spans]
     saved = [stage.restore(ResponseFits) for stage in stages]
-    parts = threads.imap(task, [span for span, part in zip(spans, saved, strict=True) if part is None])
+    left = [span for span, part in zip(spans, saved, strict=True) if part is None]
+    parts = inputs.map_blocks(fit, left, threads)
     for done, (span, stage, part) in enumerate(zip(spans, stages, saved, strict=True), 1):
         if part is None:
             part = next(parts)
-            for number in np.flatnonzero(part.status == LEFT_STATUS):
-                alone(part, int(number), span[0])
             stage.store(partial(replace, part, status=np.array(part.status, dtype=str)))
         fits.put(slice(*span), part)
         if job.report(done, rows=span[1] - span[0], left=len(spans) - done):
@@ -183,37 +166,67 @@ def list_spans(problem, count):
     return [(low, min(low + size, count)) for low in range(0, count, size)]
 
 
-def _fit_span(problem, responses, offsets, features, scale_factors, make_priors, low, high):
-    """Fit the responses of a batch; return their `ResponseFits`."""
-    (raw, observed), offset = read_responses(problem, responses, low, high), offsets(low, high)
-    d, m = problem.rows.X.shape[1], features.shape[1]
-    fits = ResponseFits.empty(high - low, m, problem.n_free)
-    checked, fits.status[:] = check_responses(problem, raw, observed)
-    has_prior = np.isin(fits.status, ["", ONLY_ZEROS_STATUS])
-    if not has_prior.any():
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchFit:
+    """What fits a batch of responses, on a thread or a worker of dask; see `fit_responses`."""
+
+    problem: Any
+    features: np.ndarray
+    scale_factors: np.ndarray | None
+    make_priors: Callable
+
+    def __call__(self, names, blocks):
+        """Return the `ResponseFits` of responses from blocks of their matrices."""
+        problem = self.problem
+        raw, offset = combine_blocks(names, blocks, problem.rows.offset)
+        filled, observed = fill_missing(raw)
+        n_observed = np.sum(observed & problem.rows.in_use, axis=1)
+        raw, observed = (filled, observed) if problem.drops_missing else (raw, np.ones(observed.shape, dtype=bool))
+        d, m = problem.rows.X.shape[1], self.features.shape[1]
+        fits = ResponseFits.empty(len(raw), m, problem.n_free)
+        fits.n_observed[:] = n_observed
+        checked, fits.status[:] = check_responses(problem, raw, observed)
+        has_prior = np.isin(fits.status, ["", ONLY_ZEROS_STATUS])
+        if not has_prior.any():
+            return fits
+        mean, scale, is_good = find_priors(problem, checked[has_prior], offset[has_prior], observed[has_prior])
+        mean, scale = mean[is_good], scale[is_good]
+        fits.status[np.flatnonzero(has_prior)[~is_good]] = OUT_OF_RANGE_STATUS
+        has_prior[has_prior] = is_good
+        fits.level[has_prior] = find_levels(problem.likelihood, *(a[has_prior] for a in (checked, offset, observed)))
+        if self.scale_factors is not None:
+            scale[:, :d] *= self.scale_factors
+        fits.prior_mean[has_prior] = np.pad(mean, ((0, 0), (0, m - d)))
+        fits.prior_sd[has_prior] = scale
+        fits.status[fits.status == ""] = LEFT_STATUS
+        zeros = fits.status == ONLY_ZEROS_STATUS
+        if zeros.any():
+            root = _effect_roots(problem, scale[zeros[has_prior]])
+            fits.mean[zeros] = fits.prior_mean[zeros]
+            fits.covariance[zeros] = _pack(np.matmul(root, np.swapaxes(root, 1, 2)))
+        index = np.flatnonzero(fits.status == LEFT_STATUS)
+        if index.size and problem.is_batchable:
+            part, priors = ~zeros[has_prior], self.make_priors(fits.level[index])
+            data = checked[index], offset[index], observed[index]
+            _fit_batch(problem, self.features, data, mean[part], scale[part], priors, fits, index)
+        for number in np.flatnonzero(fits.status == LEFT_STATUS):
+            self._fit_alone(fits, number, checked[number], offset[number], observed[number])
         return fits
-    mean, scale, is_good = find_priors(problem, checked[has_prior], offset[has_prior], observed[has_prior])
-    mean, scale = mean[is_good], scale[is_good]
-    fits.status[np.flatnonzero(has_prior)[~is_good]] = OUT_OF_RANGE_STATUS
-    has_prior[has_prior] = is_good
-    y, offset, observed = checked[has_prior], offset[has_prior], observed[has_prior]
-    fits.level[has_prior] = find_levels(problem.likelihood, y, offset, observed)
-    if scale_factors is not None:
-        scale[:, :d] *= scale_factors
-    fits.prior_mean[has_prior] = np.pad(mean, ((0, 0), (0, m - d)))
-    fits.prior_sd[has_prior] = scale
-    fits.status[fits.status == ""] = LEFT_STATUS
-    zeros = fits.status == ONLY_ZEROS_STATUS
-    if zeros.any():
-        root = _effect_roots(problem, scale[zeros[has_prior]])
-        fits.mean[zeros] = fits.prior_mean[zeros]
-        fits.covariance[zeros] = _pack(np.matmul(root, np.swapaxes(root, 1, 2)))
-    index = np.flatnonzero(fits.status == LEFT_STATUS)
-    if index.size and problem.is_batchable:
-        part, priors = ~zeros[has_prior], make_priors(fits.level[index])
-        data = y[part], offset[part], observed[part]
-        _fit_batch(problem, features, data, mean[part], scale[part], priors, fits, index)
-    return fits
+
+    def _fit_alone(self, fits, number, y, offset, observed):
+        """Fit a response that its batch has left, as `fit` does."""
+        rows, priors = replace(self.problem.rows, y=y, offset=offset), self.make_priors(fits.level[number, None])
+        with collect_warnings() as messages:  # the status says what they say
+            try:
+                lone = self.problem.fit_alone(rows, observed, self.scale_factors, priors)
+            except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+                fits.status[number] = str(error)
+                return
+        fits.mean[number], fits.covariance[number] = lone.mean, _pack(lone.covariance[None])[0]
+        for name in ("log_evidence", "n_iter", "status", "free", "prior_sd"):
+            getattr(fits, name)[number] = getattr(lone, name)
+        if any(message.startswith(FLAT_NOISE_STATUS.partition(":")[0]) for message in messages):
+            fits.status[number] = FLAT_NOISE_STATUS
 
 
 def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
@@ -226,10 +239,33 @@ def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
             weights = np.where(observed, weights, 0.0)
         settings = weights, noise, problem.groups, priors, problem.run.max_iter
         solution = GaussianSolver(features, y, base, scale, *settings).solve()
-    else:
-        free, likelihood = _choose_starts(problem, y, offset, observed)
-        sites = SiteBatch(likelihood, problem.names, y, observed, problem.rows.weights, problem.run.power)
-        solution = BatchSolver(features, sites, base, scale, problem.groups, priors, problem.run).solve(free)
+        _put_solution(problem, fits, index, scale, solution)
+        return
+    free, likelihood = _choose_starts(problem, y, offset, observed)
+    for numbers, merged in problem.split_rows(y, offset, observed):
+        part = y[numbers], observed[numbers], base[numbers]
+        sites, rows = _make_sites(problem, likelihood, features, part, merged)
+        if not sites.common.compiled:
+            continue  # a fit alone has them
+        own_priors, own_scale = replace(priors, mean=priors.mean[numbers]), scale[numbers]
+        solver = BatchSolver(*rows[:1], sites, *rows[1:], own_scale, problem.groups, own_priors, problem.run)
+        _put_solution(problem, fits, index[numbers], own_scale, solver.solve(free[numbers]))
+
+
+def _make_sites(problem, likelihood, features, data, merged):
+    """Return the `SiteBatch` of responses, whose equal rows are merged or not, and features and bases of its sites."""
+    (y, observed, base), power = data, problem.run.power
+    if merged is None:
+        common = Sites(likelihood, y[0], problem.rows.weights, power)
+        return SiteBatch(common, problem.names, y, observed), (features, base)
+    common, firsts, own = merged.shared.make_sites(likelihood, power), merged.firsts, merged.signs
+    names = problem.names if common.likelihood is likelihood else ()
+    sites = SiteBatch(common, names, merged.y, np.ones((len(y), len(firsts)), dtype=bool), merged.joined)
+    return sites, tuple(map(np.ascontiguousarray, (own[:, None] * features[firsts], own * base[:, firsts])))
+
+
+def _put_solution(problem, fits, index, scale, solution):
+    """Put what a batch has solved into the fits."""
     solved, at = solution.solved, index[solution.solved]
     for j, group in enumerate(problem.groups, len(problem.names)):
         scale[:, group] *= np.exp(0.5 * solution.free[:, j, None])
@@ -282,23 +318,3 @@ def _choose_starts(problem, y, offset, observed):
             spread[:] = [np.std(left[rows]) for left, rows in zip(guess - fitted, observed, strict=True)]
         free[:, j] = 2.0 * np.log(np.maximum(FIRST_EFFECT_SHARE * spread, np.finfo(float).tiny))
     return free, filled
-
-
-def _fit_alone(problem, responses, offsets, scale_factors, make_priors, fits, number, first):
-    """Fit a response that its batch, which begins with response `first`, has left, as `fit` does."""
-    span = first + number, first + number + 1
-    raw, observed = read_responses(problem, responses, *span)
-    checked, _ = check_responses(problem, raw, observed)
-    rows = replace(problem.rows, y=checked[0], offset=offsets(*span)[0])
-    with warnings.catch_warnings(record=True) as issued:  # the status says what they say
-        warnings.simplefilter("always")
-        try:
-            lone = problem.fit_alone(rows, observed[0], scale_factors, make_priors(fits.level[number : number + 1]))
-        except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
-            fits.status[number] = str(error)
-            return
-    fits.mean[number], fits.covariance[number] = lone.mean, _pack(lone.covariance[None])[0]
-    for name in ("log_evidence", "n_iter", "status", "free", "prior_sd"):
-        getattr(fits, name)[number] = getattr(lone, name)
-    if any(str(each.message).startswith(FLAT_NOISE_STATUS.partition(":")[0]) for each in issued):
-        fits.status[number] = FLAT_NOISE_STATUS

@@ -1,6 +1,5 @@
 """The data of a fit of many responses: rows and terms as of one response, and the matrix of the responses."""
 
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +13,9 @@ from cavity.base.missing_values import MISSING_CHOICES
 from cavity.base.public_objects import replace_unchecked
 from cavity.models.defaults import follows_units, is_real
 from cavity.models.formula.columns import column_names, get_column
-from cavity.models.many.fits import fill_missing
+from cavity.models.many.response_blocks import find_first_response
 from cavity.sources.dataset import open_table
-from cavity.sources.response_matrix import ResponseMatrix, TrialsMatrix, split_annotated
+from cavity.sources.response_matrix import ResponseMatrix, map_blocks, split_annotated
 
 RESPONSE_COLUMN = "response"  # what stands before the ~ of a formula while it is read
 ROW_WAY_OUT = "leave such rows out of X and Y: missing='drop' of fit_many is about Y only"
@@ -37,12 +36,10 @@ class ManyInputs:
         With that column before the ~.
     y : ndarray (N,) or (N, 2)
         The first response that the likelihood takes.
-    responses : ResponseMatrix or TrialsMatrix
-        All of them.
+    matrices : dict of str to ResponseMatrix
+        "Y", and the arguments that differ by response.
     columns : dict
         The arguments of rows, those that are matrices left out.
-    matrices : dict of str to ResponseMatrix
-        These.
     drops_missing : bool
         Whether a response is fitted on the rows in which it has a value.
     """
@@ -50,9 +47,8 @@ class ManyInputs:
     table: Any
     formula: str | None
     y: np.ndarray
-    responses: ResponseMatrix
-    columns: dict
     matrices: dict
+    columns: dict
     drops_missing: bool
 
     @classmethod
@@ -77,58 +73,35 @@ class ManyInputs:
             X, Y, known = annotated
             names = known if names is None else names
         responses = ResponseMatrix.open(Y, "Y", names)
-        if trials is not None:
-            responses = TrialsMatrix.open(responses, trials)
-        matrices = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2}
-        columns = {name: None if name in matrices else value for name, value in columns.items()}
-        matrices = {name: ResponseMatrix.open(value, name) for name, value in matrices.items()}
-        for name, matrix in matrices.items():
-            if matrix.shape != responses.shape:
-                message = f"must be a vector or have the shape of Y, {responses.shape}, got {matrix.shape}"
-                raise arrays.error_of(name, message)
+        others = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2} | {"trials": trials}
+        if "exposure" in others and not likelihood.takes_exposure:
+            raise arrays.error_of("exposure", f"is for counts, as those of Poisson, got {type(likelihood).__name__}")
+        columns = {name: None if name in others else value for name, value in columns.items()}
+        others = {name: value for name, value in others.items() if value is not None}
+        matrices = {name: ResponseMatrix.open_beside(value, name, responses) for name, value in others.items()}
+        matrices = {"Y": responses} | matrices
         drops_missing = arrays.check_choice(missing, "missing", MISSING_CHOICES) == "drop"
-        y = _bring_into_range(find_first_response(likelihood, responses, drops_missing), likelihood)
+        y = _bring_into_range(find_first_response(likelihood, matrices, drops_missing), likelihood)
         if formula is not None:
             X, formula = _put_response(formula, X, y)
         else:
             check_row_count(getattr(X, "shape", ())[:1], len(y))
-        return cls(X, formula, y, responses, columns, matrices, drops_missing)
+        return cls(X, formula, y, matrices, columns, drops_missing)
 
-    def offsets(self, likelihood, rows) -> Callable:
-        """Return the function (low, high) -> (B, N) of known parts of f; `rows` have the offset of all responses."""
-        common = np.zeros(rows.n) if rows.offset is None else rows.offset
-        if "exposure" in self.matrices and not likelihood.takes_exposure:
-            raise arrays.error_of("exposure", f"is for counts, as those of Poisson, got {type(likelihood).__name__}")
+    @property
+    def names(self):
+        """Names of the responses."""
+        return self.matrices["Y"].names
 
-        def read(low, high):
-            total = np.tile(common, (high - low, 1))
-            for name, matrix in self.matrices.items():
-                values = matrix.read(low, high)
-                good = np.isfinite(values) & ((values > 0) | (name != "exposure"))
-                if not good.all():
-                    number, row = np.argwhere(~good)[0]
-                    words = "positive" if name == "exposure" else "finite"
-                    where = f"row {row} of response {self.responses.names[low + number]!r}"
-                    raise arrays.error_of(name, f"must be {words}, got {float(values[number, row])!r} in {where}")
-                total += np.log(values) if name == "exposure" else values
-            return total
+    @property
+    def has_offset(self):
+        """Whether known parts of f differ by response."""
+        return any(name in self.matrices for name in ROW_ARGUMENTS)
 
-        return read
-
-
-def find_first_response(likelihood, responses, drops_missing):
-    """Return the first response that a likelihood takes; ValueError naming the first one if there is none."""
-    first = None
-    for number in range(responses.shape[1]):
-        y = responses.read(number, number + 1)
-        y = (fill_missing(y)[0] if drops_missing else y)[0]
-        try:
-            likelihood.check(y)
-        except (ValueError, TypeError) as error:
-            first = first or f"{responses.names[0]!r}: {error}"
-            continue
-        return y
-    raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")
+    def map_blocks(self, function, spans, threads):
+        """Yield function(names, blocks) of responses from low to high, in order, on threads or on workers of dask."""
+        arguments = ((self.names[slice(*span)], *span) for span in spans)
+        return map_blocks(function, self.matrices, arguments, threads)
 
 
 def _bring_into_range(y, likelihood):

@@ -89,6 +89,7 @@ class ManyPosterior(Posterior):
     log_evidence: FloatArray = declare(Array("G", "any"), "Estimates of the log evidence, all constants included.")
     n_iter: IntArray = declare(Array("G", "nonnegative", "i"), "Sweeps.")
     status: Any = declare(Array("G", "any", "U"), 'How each ended: "converged", or what is wrong with the response.')
+    n_observed: IntArray = declare(Array("G", "nonnegative", "i"), "Rows with a value of each, of positive weight.")
     parameter_names: tuple[str, ...] = declare(records.names(), "What was learnt by response.")
     parameters: FloatArray = declare(Array("G h", "any"), "Its values.")
     prior_mean: FloatArray = declare(Array("G M", "any"), "Prior means.")
@@ -206,7 +207,7 @@ class ManyPosterior(Posterior):
             Mean, sd and interval; "lfsr", the local false sign rate: the smaller of the probabilities that the effect
             is above and below 0; "s-value", the mean of all local false sign rates up to this one: the rate of wrong
             signs if this and all clearer effects are called; "log Bayes factor" for the effect against 0, the log of
-            prior over posterior density at 0; what was learnt by response; and status.
+            prior over posterior density at 0; what was learnt by response; its observed rows; and status.
 
         Raises
         ------
@@ -236,9 +237,10 @@ class ManyPosterior(Posterior):
         ends, (low, high) = marginals.interval(level), interval_names(level)
         columns = {"mean": mean, "sd": sd, low: ends[:, 0], high: ends[:, 1], "lfsr": rates}
         columns |= {"s-value": find_s_values(rates), "log Bayes factor": factors}
-        formats = dict.fromkeys(("mean", "sd", low, high), "sd") | {"log Bayes factor": 2}
+        formats = dict.fromkeys(("mean", "sd", low, high), "sd") | {"log Bayes factor": 2, "rows": 0}
         formats |= dict.fromkeys(("lfsr", "s-value"), PROBABILITY_FORMAT)
-        columns |= dict(zip(self.parameter_names, self.parameters.T, strict=True)) | {"status": self.status.tolist()}
+        columns |= dict(zip(self.parameter_names, self.parameters.T, strict=True))
+        columns |= {"rows": self.n_observed, "status": self.status.tolist()}
         title = f"{name_combination(combination)} of {len(self)} responses"
         return Table(title, marginals.names, columns, formats)
 
@@ -357,7 +359,7 @@ class ManyPosterior(Posterior):
         parquet.write(self, file)
 
     def summary(self) -> Table:
-        """Return a table of the responses: what was learnt, the log evidence, sweeps and how each fit ended.
+        """Return a table of the responses: what was learnt, log evidence, observed rows, sweeps and how each fit ended.
 
         Returns
         -------
@@ -365,9 +367,10 @@ class ManyPosterior(Posterior):
             It shows itself, and has `to_frame` for pandas.
         """
         columns = dict(zip(self.parameter_names, self.parameters.T, strict=True))
-        columns |= {"log evidence": self.log_evidence, "sweeps": self.n_iter, "status": self.status.tolist()}
+        columns |= {"log evidence": self.log_evidence, "rows": self.n_observed, "sweeps": self.n_iter}
+        columns |= {"status": self.status.tolist()}
         title = repr(self).partition("\n")[0]
-        return Table(title, tuple(self.names.tolist()), columns, {"log evidence": 3, "sweeps": 0})
+        return Table(title, tuple(self.names.tolist()), columns, {"log evidence": 3, "rows": 0, "sweeps": 0})
 
 
 def _pair_weights(weights):

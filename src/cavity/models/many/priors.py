@@ -91,10 +91,8 @@ class PriorChoice:
         return mean, sd
 
     def _of_complete(self, y, offset):
-        if not self.follows_responses:
-            first, d = self.first, len(self.first.mean)
-            root = np.ones(d) if first.variance.ndim == 2 else first.root
-            return np.tile(first.mean, (len(y), 1)), np.tile(root, (len(y), 1))
+        if not self.follows_responses or self.first.variance.ndim == 2:
+            return self._of_one_root(y, offset)
         location, size = self._find_locations(y, offset)
         columns, shape = self.columns, (len(y), len(self.constant))
         mean, variance = np.broadcast_to(self.model.prior_mean, shape), self.model.prior_variance
@@ -111,6 +109,16 @@ class PriorChoice:
             variance = np.hstack([head, np.broadcast_to(variance, shape)])
         shape = len(y), len(self.first.mean)
         return np.array(np.broadcast_to(mean, shape)), np.sqrt(np.broadcast_to(variance, shape))
+
+    def _of_one_root(self, y, offset):
+        """Return the same where the root of the prior is that of the first response, but for an added intercept."""
+        first, count = self.first, len(y)
+        mean, sd = np.tile(first.mean, (count, 1)), np.tile(first.find_scales(first), (count, 1))
+        if self.follows_responses:
+            for b in range(count):
+                mean[b], variance = self.of_response(y[b], offset[b])
+                sd[b] = Prior.of(mean[b], variance, len(first.mean)).find_scales(first)
+        return mean, sd
 
     def _find_locations(self, y, offset):
         """Return location and prior scale of f of each response, (B, 1) both."""

@@ -45,6 +45,8 @@ class ManyProblem:
         solve_alone(rows, settings, run) returns a `LoneSolution` of one response under settings of its prior.
     run : Options
         Those of EP.
+    merger : RowMerger or None
+        What says which rows of a response are one site, if any.
     drops_missing : bool
         Whether a response is fitted on the rows in which it has a value.
     priors_by_name : dict
@@ -61,6 +63,7 @@ class ManyProblem:
     effect_scale: np.ndarray
     solve_alone: Callable
     run: Any
+    merger: Any = None
     drops_missing: bool = False
     priors_by_name: dict = field(default_factory=dict)
     priors: tuple = ()
@@ -92,8 +95,7 @@ class ManyProblem:
         scalars = all(self.likelihood.parameters[name] in SCALAR_DOMAINS for name in self.names)
         exponent = self.run.power * np.minimum(1.0, self.rows.weight())
         few = self.rows.X.shape[1] + self.effects.shape[1] <= MAX_BATCH_COLUMNS
-        independent = self.prior.variance.ndim < 2 or not self.choice.follows_responses
-        return few and scalars and independent and self.rows.in_use.all() and has_kernel_for(self.likelihood, exponent)
+        return few and scalars and self.rows.in_use.all() and has_kernel_for(self.likelihood, exponent)
 
     @property
     def is_gaussian(self):
@@ -112,6 +114,10 @@ class ManyProblem:
         mean, sd = self.choice.of_responses(y, offset, observed)
         return mean, np.hstack([sd, np.tile(self.effect_scale, (len(y), 1))])
 
+    def split_rows(self, y, offset, observed):
+        """Return pairs (numbers, `MergedResponses` or None) of responses whose sites stand for the same rows."""
+        return [(np.arange(len(y)), None)] if self.merger is None else self.merger.split(y, offset, observed)
+
     def fit_alone(self, rows, observed, scale_factors, priors):
         """Return the `LoneFit` of the observed rows of a response, with factors on its prior sds or None."""
         if observed.all():
@@ -121,7 +127,7 @@ class ManyProblem:
             rows = replace(rows, weights=np.where(observed, rows.weight(), 0.0))
         settings = {"prior_mean": mean, "priors": self.priors_by_name | priors.by_name(self.names) or None}
         settings["prior_variance"] = variance if scale_factors is None else variance * scale_factors**2
-        return LoneFit.of(self.solve_alone(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self.names)
+        return LoneFit.of(self.solve_alone(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self)
 
     def with_priors(self, priors, targets, variance_names=()):
         """Return the problem with the priors of a model, which may be of targets and of the likelihood; see `fit`."""
@@ -160,17 +166,16 @@ class LoneFit:
     free: np.ndarray  # (k,): free numbers of what was learnt
 
     @classmethod
-    def of(cls, lone, names):
-        """Return the outcome of a `LoneSolution`; `names` are those of the learnt parameters of the likelihood."""
+    def of(cls, lone, many):
+        """Return the outcome of a `LoneSolution` of a `ManyProblem`."""
         solution = lone.solution
         problem, fit, likelihood = solution.problem, solution.fit, solution.problem.model.likelihood
-        root = problem.prior.root
         return cls(
             mean=solution.weights.mean,
             covariance=lone.covariance,
-            prior_sd=np.append(np.ones(len(root)) if root.ndim == 2 else root, np.sqrt(lone.effect_variances)),
+            prior_sd=np.append(problem.prior.find_scales(many.prior), np.sqrt(lone.effect_variances)),
             log_evidence=fit.log_evidence + problem.rows.log_p_known(likelihood)[1],
             n_iter=fit.n_iter,
             status=fit.outcome(solution.searched)["status"],
-            free=np.append(FreeParameters(likelihood, names).pack(likelihood), np.log(lone.learnt_variances)),
+            free=np.append(FreeParameters(likelihood, many.names).pack(likelihood), np.log(lone.learnt_variances)),
         )

@@ -57,17 +57,16 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
     effect_names, variance_names : tuple of str
         Of random effects, and of their standard deviations.
     """
-    responses, likelihood = inputs.responses, problem.likelihood
-    check_row_count([problem.rows.n], responses.shape[0])
+    n, count = inputs.matrices["Y"].shape
+    check_row_count([problem.rows.n], n)
     problem = replace(problem, rows=take_used_rows(problem.rows), drops_missing=inputs.drops_missing)
     d, run = problem.rows.X.shape[1], problem.run
     names = name_coefficients(labels["columns"], d, labels["intercept"])
     warn_of_rank(problem.rows.X, names)
     shared = check_share(share, problem, names)
     m = d + problem.effects.shape[1]
-    arrays.allocate_matrices(1, (responses.shape[1], m * (m + 1) // 2), "fit_many: covariances of all responses")
-    offsets = inputs.offsets(likelihood, problem.rows)
-    data = {name: value for name, value in problem.rows.named().items() if name != "y"} | {"Y": responses.by_response}
+    arrays.allocate_matrices(1, (count, m * (m + 1) // 2), "fit_many: covariances of all responses")
+    data = {name: value for name, value in problem.rows.named().items() if name != "y"}
     data |= {"groups": problem.effects} | {name: matrix.by_response for name, matrix in inputs.matrices.items()}
     settings = {
         "share": share,
@@ -76,20 +75,20 @@ def run_many(problem, inputs, share, model_kind, labels, effect_names=(), varian
         "learnt": [str(group) for group in problem.groups],
     }
     with run.open(problem.choice.model, data, kind=model_kind, **settings) as threads:
-        learn_shared_priors(shared, problem, responses, offsets, threads, run.job.stage("shared priors"))
-        fits = fit_responses(problem, responses, offsets, threads, run.job, shared.factors, shared.make_priors)
+        learn_shared_priors(shared, problem, inputs, threads, run.job.stage("shared priors"))
+        fits = fit_responses(problem, inputs, threads, run.job, shared.factors, shared.make_priors)
     count = np.count_nonzero(fits.status != CONVERGED_STATUS)
     if count:
         first = int(np.argmax(fits.status != CONVERGED_STATUS))
         warn(
             f"{count} of {len(fits.status)} responses have no converged fit, the first is "
-            f"{responses.names[first]!r}: {fits.status[first]}; see status of the posterior",
+            f"{inputs.names[first]!r}: {fits.status[first]}; see status of the posterior",
             ConvergenceWarning,
         )
-    return make_posterior(problem, responses, fits, shared, names, model_kind, labels, effect_names, variance_names)
+    return make_posterior(problem, inputs, fits, shared, names, model_kind, labels, effect_names, variance_names)
 
 
-def make_posterior(problem, responses, fits, shared, names, model_kind, labels, effect_names, variance_names):
+def make_posterior(problem, inputs, fits, shared, names, model_kind, labels, effect_names, variance_names):
     """Return the `ManyPosterior` of all fits."""
     learnt, values = problem.names, np.exp(0.5 * fits.free)
     for j, name in enumerate(learnt):
@@ -101,11 +100,11 @@ def make_posterior(problem, responses, fits, shared, names, model_kind, labels, 
         if j in shared.trends:
             known[f"level(half {learnt[j]})"] = np.exp(shared.rise[j])
     known |= {f"factor(prior sd of {names[j]})": shared.factors[j] for j in shared.weights}
-    fields = ("columns", "roles", "centre", "spread", "intercept", "has_offset", "coding")
+    fields = ("columns", "roles", "centre", "spread", "intercept", "coding")
     return ManyPosterior(
         model_kind=model_kind,
         likelihood=problem.likelihood,
-        names=np.array(responses.names),
+        names=np.array(inputs.names),
         mean=fits.mean,
         log_evidence=fits.log_evidence,
         n_iter=fits.n_iter,
@@ -116,6 +115,8 @@ def make_posterior(problem, responses, fits, shared, names, model_kind, labels, 
         prior_sd=fits.prior_sd,
         prior_root=problem.prior.root if problem.prior.variance.ndim == 2 else None,
         n_samples=problem.rows.n,
+        n_observed=fits.n_observed,
+        has_offset=problem.rows.has_offset or inputs.has_offset,
         effect_names=tuple(effect_names),
         shared_names=tuple(known),
         shared_values=np.array([*known.values()]) if known else None,

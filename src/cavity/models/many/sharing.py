@@ -184,10 +184,10 @@ def check_share(share, problem, coefficient_names):
     return SharedPriors(problem.n_free, parameters, problem.rows.X.shape[1], weights, trends, problem.priors)
 
 
-def learn_shared_priors(shared, problem, responses, offsets, threads, job):
+def learn_shared_priors(shared, problem, inputs, threads, job):
     """Find the shared priors from some of the responses, in place, in passes over these."""
-    spans = list_spans(problem, responses.shape[1])
-    spans = spans[:: max(1, -(-responses.shape[1] // MAX_SHARED_RESPONSES))]
+    spans = list_spans(problem, len(inputs.names))
+    spans = spans[:: max(1, -(-len(inputs.names) // MAX_SHARED_RESPONSES))]
     if not (shared.parameters or shared.weights):
         return
     state = job.restore() or {"passes": 0, "change": np.inf}
@@ -196,7 +196,7 @@ def learn_shared_priors(shared, problem, responses, offsets, threads, job):
         setattr(shared, name, value)
     while passes < MAX_SHARED_PASSES and change > SHARED_TOL:
         stage = job.substage(f"pass {passes}")
-        fits = fit_responses(problem, responses, offsets, threads, stage, shared.factors, shared.make_priors, spans)
+        fits = fit_responses(problem, inputs, threads, stage, shared.factors, shared.make_priors, spans)
         if job.stopped:
             break
         passes, change = passes + 1, shared.renew(fits)

@@ -86,9 +86,9 @@ class ChecksApproximation:
         groups, event, offset, exposure = map(arguments.get, ("groups", "event", "offset", "exposure"))
         rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         check_same_rows(self, rows)
-        used, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood
-        matrix = self._layout.rows(used.X, [select_rows(value, mask) for value in values])
-        merged, effects = merge_equal_rows(likelihood, used, matrix), self._mode_effects
+        subset, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood
+        matrix = self._layout.rows(subset.X, [select_rows(value, mask) for value in values])
+        merged, effects = merge_equal_rows(likelihood, subset, matrix), self._mode_effects
         sites, natural = merged.make_sites(likelihood), merged.gather(self._tau[mask], self._rho[mask])
         base = merged.rows.offset
         moments = SiteMoments(sites, merged.matrix, *effects.predict(merged.matrix, base), *natural)

@@ -31,8 +31,8 @@ class StructuredCurves:
         """The built term of a name, its effects, a slice, and its setting."""
         arrays.check_choice(term, "term", self.structured_terms)
         number = self.structured_terms.index(term)
-        place = len(self._reader.terms) + number
-        return self._reader.structured[number], self._layout.part(place), self._settings[place]
+        index = len(self._reader.terms) + number
+        return self._reader.structured[number], self._layout.part(index), self._settings[index]
 
     def term_summary(self) -> summary.Table:
         """Return how much of each structured term the data have determined.
@@ -123,9 +123,9 @@ class StructuredCurves:
         columns = {str(name): np.asarray(values) for name, values in table.items()}
         tails = summary.interval_names(level)
         columns |= {"mean": mean, "sd": sd, tails[0]: low, tails[1]: high}
-        what = "Derivative" if derivative else "Values" if reference is None else "Differences"
+        noun = "Derivative" if derivative else "Values" if reference is None else "Differences"
         names = tuple(str(i) for i in range(len(mean)))
-        return summary.Table(f"{what} of {built.name}", names, columns, dict.fromkeys(("mean", "sd", *tails), "sd"))
+        return summary.Table(f"{noun} of {built.name}", names, columns, dict.fromkeys(("mean", "sd", *tails), "sd"))
 
     def sample_curve(self, term: str, n: int, rng: Seed, at: Any = None) -> FloatArray:
         """Draw whole curves of a structured term from the posterior.
@@ -176,8 +176,8 @@ class StructuredCurves:
             return rows
         keep, first = np.ones(self._layout.size), len(self.mean) - len(self._reader.null_names)
         for name in terms:
-            place = (*self.terms, *self.structured_terms).index(name)
-            keep[self._layout.part(place)] = 0.0
+            index = (*self.terms, *self.structured_terms).index(name)
+            keep[self._layout.part(index)] = 0.0
             if name in self.structured_terms:
                 built = self._find_structured(name)[0]
                 own = [first + j for j, name in enumerate(self._reader.null_names) if name.startswith(built.name)]

@@ -276,10 +276,10 @@ class NamedEffects(IntegratedEffects, StructuredCurves, Coefficients):
             shares, and of thresholds as they are. What was given, and what the evidence does not limit, has a value
             only.
         """
-        learnt = self.hyperparameters
+        fitted = self.hyperparameters
         by_name, estimates = {}, {}
-        if learnt is not None:
-            by_name = {name: estimate for name, *estimate in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
+        if fitted is not None:
+            by_name = {name: estimate for name, *estimate in zip(fitted.names, fitted.values, fitted.sd, strict=True)}
         for term in self._reader.terms:
             covariance = self.model.effect_covariances[term.name]
             sd = np.sqrt(np.diagonal(covariance))
@@ -296,7 +296,7 @@ class NamedEffects(IntegratedEffects, StructuredCurves, Coefficients):
         estimates |= by_name
         values, errors = zip(*estimates.values(), strict=True) if estimates else ((), ())
         scales = [choose_scale(name, self.model.likelihood) for name in estimates]
-        notes = (learnt.note,) if learnt is not None and learnt.note else ()
+        notes = (fitted.note,) if fitted is not None and fitted.note else ()
         return summary.tabulate_estimates(
             "Variance components",
             label_thresholds(estimates, self.classes),

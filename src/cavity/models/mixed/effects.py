@@ -152,10 +152,10 @@ class Effects:
         check_moments(mean, variance)
         return mean, variance
 
-    def _half(self, dense, way="forward"):
+    def _half(self, dense, sense="forward"):
         """L^-1 P x of rows x: their squares sum to x' Q^-1 x; or P' L^-T x."""
         with Threads(1) as threads, single_blas():
-            return self.cholesky.solve(self.factor, dense, threads, half=way)
+            return self.cholesky.solve(self.factor, dense, threads, half=sense)
 
     def sample(self, n, rng):
         """Draws (n, all effects)."""

@@ -119,31 +119,38 @@ def merge_equal_rows(likelihood, rows, matrix):
         is_whole &= rows.y[:, 1] > 0  # without trials there is no site
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
     signs = np.sign(matrix.data[matrix.indptr[:-1]]) if kind == "trials" else np.ones(rows.n)
-    first = _find_first_equal(matrix, offset, signs, is_whole)
+    first = find_first_equal(matrix, offset, signs, is_whole)
     firsts, index = np.unique(first, return_inverse=True)
     most = MAX_FACTOR_SITES * rows.n if kind == "factors" else rows.n - 1
     if len(firsts) > most and (kind == "factors" or not np.any(is_whole & (weights > 1))):
         return own
     merged = MergedRows(rows.y, np.where(is_whole, weights, 1.0), index, firsts)
-    if kind == "trials":
-        together = TrialSites(likelihood, merged, signs)
-    elif kind == "factors":
-        together = FactorSites(merged)
-    else:
-        together = MeanSites(merged, *((special.logit, special.expit) if kind == "logit mean" else (_keep, _keep)))
+    sites = join_rows(likelihood, merged, signs)
     offset = signs[firsts] * offset[firsts]
     own_weights = None if is_whole.all() else np.where(is_whole, 1.0, weights)[firsts]
-    merged_rows = Rows(signs[firsts, None] * rows.X[firsts], together.y, offset if offset.any() else None, own_weights)
+    merged_rows = Rows(signs[firsts, None] * rows.X[firsts], sites.y, offset if offset.any() else None, own_weights)
     design = matrix[firsts]
     design.data = design.data * np.repeat(signs[firsts], np.diff(design.indptr))
-    return SiteRows(together, merged_rows, design, firsts, signs)
+    return SiteRows(sites, merged_rows, design, firsts, signs)
+
+
+def join_rows(likelihood, merged, signs):
+    """Return what `MergedRows` are together."""
+    match likelihood._merges_by:
+        case "trials":
+            return TrialSites(likelihood, merged, signs)
+        case "factors":
+            return FactorSites(merged)
+        case "logit mean":
+            return MeanSites(merged, special.logit, special.expit)
+    return MeanSites(merged, _keep, _keep)
 
 
 def _keep(y):
     return y
 
 
-def _find_first_equal(matrix, offset, signs, may_merge):
+def find_first_equal(matrix, offset, signs, may_merge):
     """Return the number of the first row with the same entries and offset, both times the signs of the rows.
 
     Rows are compared by hashes and then by all their entries; those that may not be merged are equal to themselves

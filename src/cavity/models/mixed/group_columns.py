@@ -34,8 +34,8 @@ def take_group_columns(groups, names, n):
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:
-            got = f"{len(column)} of them" if is_column else repr(column)
-            raise error_of(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
+            description = f"{len(column)} of them" if is_column else repr(column)
+            raise error_of(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {description}")
     return table
 
 

@@ -111,8 +111,8 @@ class Inputs:
         group_names = dict.fromkeys(name for one in random for name in one.group)
         group_names |= dict.fromkeys(name for one in structured for name in one.variables if isinstance(name, str))
         if group_names and groups is None and names_of(X) is None:
-            words = f"must hold the labels of {', '.join(map(repr, group_names))}, as X is no data frame; got None"
-            raise arrays.error_of("groups", words, TypeError)
+            message = f"must hold the labels of {', '.join(map(repr, group_names))}, as X is no data frame; got None"
+            raise arrays.error_of("groups", message, TypeError)
         columns = {GROUP_ARGUMENT.format(name): name for name in group_names} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
         if groups is not None:

@@ -34,12 +34,12 @@ def make_posterior(model, reader, many, number):
         variance = (root * sd[:d]) @ (root * sd[:d]).T
     starts = np.cumsum([d, *(term.block.size for term in reader.terms)])
     covariances = {term.name: np.array([[sd[at] ** 2]]) for term, at in zip(reader.terms, starts, strict=False)}
-    given = {"prior_mean": many.prior_mean[number, :d], "prior_variance": variance, "effect_covariances": covariances}
+    priors = {"prior_mean": many.prior_mean[number, :d], "prior_variance": variance, "effect_covariances": covariances}
     precision = np.linalg.inv(variance) if variance.ndim == 2 else np.diag(1.0 / variance)
     prior_share = np.sum(precision * effects.covariance(np.arange(d))) + np.sum(effects.variance[d:] / sd[d:] ** 2)
     errors = (None,) * len(names)
     return MixedGLMPosterior(
-        model=replace(model, likelihood=replace(many.likelihood, **own), **given),
+        model=replace(model, likelihood=replace(many.likelihood, **own), **priors),
         log_evidence=float(many.log_evidence[number]),
         n_samples=many.n_samples,
         effective_parameters=float(len(sd) - prior_share),

@@ -1,11 +1,13 @@
 """Many responses of one mixed model: random effects of one column as columns of the design, and fits alone."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import replace_unchecked
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.linear.defaults import resolve_defaults
@@ -15,6 +17,7 @@ from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, refuse_settings, run_many
 from cavity.models.mixed.inputs import Inputs
 from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
+from cavity.models.mixed.merged_responses import RowMerger
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
@@ -47,7 +50,6 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     resolved = resolve_defaults(fixed, rows)
     problem = make_problem(model, fixed, rows, resolved, inputs.terms, match(inputs.terms), run)
     labels = resolved.kept | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
-    labels |= {"has_offset": rows.has_offset or bool(opened.matrices)}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
     learnt = [component_names(term)[0] for term, given in _pairs(inputs, match) if given is None]
     problem = problem.with_priors(model.priors, list_targets(inputs.terms), learnt)
@@ -75,21 +77,25 @@ def _check_terms(terms):
 
 def make_problem(model, fixed, rows, resolved, terms, given, run):
     """Return the `ManyProblem` of a mixed model; `fixed` are the settings of its fixed effects."""
-    names, d = list_open_parameters(fixed.likelihood), resolved.rows.X.shape[1]
     effects = [term.Z * (term.codes[:, None] == np.arange(len(term.levels))) for term in terms]
-    starts = np.cumsum([d, *(part.shape[1] for part in effects)])
+    starts = np.cumsum([resolved.rows.X.shape[1], *(part.shape[1] for part in effects)])
     groups = [slice(*map(int, span)) for span, value in zip(pairwise(starts), given, strict=True) if value is None]
     sds = [1.0 if value is None else float(np.sqrt(value[0, 0])) for value in given]
-
-    def solve_alone(new, settings, run):
-        lone = replace(model, effects=tuple(term.group for term in terms), **settings)
-        with run.open(lone, {}) as threads:
-            solution = solve(MixedProblem.of(lone, new, terms, given), names, run, threads)
-        problem = solution.problem
-        variances = [float(setting[0, 0]) for setting in problem.settings]
-        learnt = [variance for variance, value in zip(variances, given, strict=True) if value is None]
-        repeated = np.repeat(variances, [block.size for block in problem.layout.blocks])
-        return LoneSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, learnt)
-
+    solve_alone = partial(_solve_alone, model, list_open_parameters(fixed.likelihood), terms, given)
     choice, scale = PriorChoice.of(fixed, rows, resolved), np.repeat(sds, np.diff(starts))
-    return ManyProblem(fixed.likelihood, resolved.rows, choice, np.hstack(effects), groups, scale, solve_alone, run)
+    matrix = sparse.csr_array(np.hstack([resolved.rows.X, *effects]))
+    merger = RowMerger(fixed.likelihood, resolved.rows, matrix)
+    columns = np.hstack(effects)
+    return ManyProblem(fixed.likelihood, resolved.rows, choice, columns, groups, scale, solve_alone, run, merger)
+
+
+def _solve_alone(model, names, terms, given, rows, settings, run):
+    """Return the `LoneSolution` of the rows of one response; `names` are what is learnt of the likelihood."""
+    lone = replace(model, effects=tuple(term.group for term in terms), **settings)
+    with run.open(lone, {}) as threads:
+        solution = solve(MixedProblem.of(lone, rows, terms, given), names, run, threads)
+    problem = solution.problem
+    variances = [float(setting[0, 0]) for setting in problem.settings]
+    learnt = [variance for variance, value in zip(variances, given, strict=True) if value is None]
+    repeated = np.repeat(variances, [block.size for block in problem.layout.blocks])
+    return LoneSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, learnt)

@@ -74,7 +74,7 @@ class TrialSites:
         self.likelihood = likelihood if isinstance(likelihood, Binomial) else labels
         k, n = merged.y.T if merged.y.ndim == 2 else (np.where(merged.y > 0, 1.0, 0.0), np.ones(len(merged.y)))
         self.k, self.n = np.where(signs < 0, n - k, k), n
-        self.all_k, self.all_n = (np.bincount(merged.index, merged.copies * each) for each in (self.k, self.n))
+        self.all_k, self.all_n = (np.bincount(merged.index, merged.copies * counts) for counts in (self.k, self.n))
         self.y = np.column_stack([self.all_k, self.all_n])
 
     def make(self, likelihood, weights, power):
@@ -92,13 +92,13 @@ class TrialSites:
         m = self.merged
         return np.where(m.is_merged, m.copies * self.n / np.maximum(self.all_n, 1.0)[m.index], 1.0)
 
-    def leave_out(self, likelihood, here, cavity, log_z):
+    def leave_out(self, likelihood, index, cavity, log_z):
         """Return the log densities of some rows given the others, and tau and rho of their sites without them."""
-        at = self.merged.index[here]
-        others = self.all_k[at] - self.k[here], self.all_n[at] - self.n[here]
+        at = self.merged.index[index]
+        others = self.all_k[at] - self.k[index], self.all_n[at] - self.n[index]
         rest, tau, rho = Sites(self.likelihood, np.column_stack(others)).match(slice(None), *cavity)
         factors = _log_coefficient(self.all_k[at], self.all_n[at]) - _log_coefficient(*others)
-        return log_z + _log_coefficient(self.k[here], self.n[here]) - rest - factors, tau, rho
+        return log_z + _log_coefficient(self.k[index], self.n[index]) - rest - factors, tau, rho
 
 
 class MeanSites:
@@ -129,17 +129,17 @@ class MeanSites:
         """The log evidence of the rows less that of the sites."""
         site, y, count = self.factors
         f = self._centre(likelihood)
-        of_sites, which = likelihood.log_p(self.y, f), np.unique(site)
-        return float(np.sum(count * likelihood.log_p(y, f[site]))) - float(np.sum((self.n * of_sites)[which]))
+        of_sites, sites = likelihood.log_p(self.y, f), np.unique(site)
+        return float(np.sum(count * likelihood.log_p(y, f[site]))) - float(np.sum((self.n * of_sites)[sites]))
 
     @property
     def shares(self):
         """The share that a row has of its site."""
         return self.merged.shares
 
-    def leave_out(self, likelihood, here, cavity, log_z):
+    def leave_out(self, likelihood, index, cavity, log_z):
         """Return the log densities of some rows given the others, and tau and rho of their sites without them."""
-        at, numbers = self.merged.index[here], self.numbers[here]
+        at, numbers = self.merged.index[index], self.numbers[index]
         n = self.n[at] - 1.0
         low, high = (np.full(len(self.n), end) for end in (np.inf, -np.inf))
         np.minimum.at(low, self.merged.index, self.numbers)
@@ -148,7 +148,7 @@ class MeanSites:
         others = self.inverse(mean)
         rest, tau, rho = Sites(likelihood, others, copies=n).match(slice(None), *cavity)
         f = self._centre(likelihood)[at]
-        constant = likelihood.log_p(self.merged.y[here], f) + n * likelihood.log_p(others, f)
+        constant = likelihood.log_p(self.merged.y[index], f) + n * likelihood.log_p(others, f)
         return log_z + constant - self.n[at] * likelihood.log_p(self.y[at], f) - rest, tau, rho
 
 
@@ -186,13 +186,13 @@ class FactorSites:
             ends - sizes,
         )
 
-    def leave_out(self, likelihood, here, cavity, log_z):
+    def leave_out(self, likelihood, index, cavity, log_z):
         """Return the log densities of some rows given the others, and tau and rho of their sites without them.
 
         Moments without a row are integrals of the product over its factor, by panels that are narrow about the belief
         and reach as far as the cavity.
         """
-        at = self.merged.index[here]
+        at = self.merged.index[index]
         sites, firsts = np.unique(at, return_index=True)
         mean, variance = (moment[firsts] for moment in cavity)
         out = np.empty((3, len(self.site)))
@@ -201,7 +201,7 @@ class FactorSites:
             some = slice(first, min(first + step, len(sites)))
             self._leave_out_of(likelihood, sites[some], mean[some], variance[some], out)
         # which factor is that of a row: its site and observation
-        numbers = self._number_rows()[here]
+        numbers = self._number_rows()[index]
         return tuple(out[:, numbers])
 
     def _leave_out_of(self, likelihood, sites, mean, variance, out):

@@ -34,7 +34,7 @@ from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.point_moments import PointMoments, average_log_density
-from cavity.models.posterior_mixture import PosteriorMixture, draw_points
+from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
 
@@ -236,8 +236,8 @@ class MixedGLMPosterior(
         return getattr(self._reader, "coding", None)
 
     def _linear_rows(self, X, offset=None, exposure=None, groups=None, levels="known"):
-        matrix, known, extras, _ = self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)
-        return matrix, known, np.array([weight for weight, _ in self._weighted_settings]) @ extras
+        matrix, offsets, extras, _ = self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)
+        return matrix, offsets, np.array([weight for weight, _ in self._weighted_settings]) @ extras
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
@@ -258,14 +258,14 @@ class MixedGLMPosterior(
         means, variances = self._effects.predict_at_points(rows, offset)
         return PointMoments(self.integration.weights, self._point_likelihoods, means, variances + extras)
 
+    def _shared_loo_moments(self):
+        return None if self._loo_mean is None else (self._loo_mean, self._loo_variance)
+
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         rows, base, extras, _ = self._read(X, offset=offset, exposure=exposure)
-        parts = [(slice(None), self.model.likelihood, n, self._mode_effects, extras[0])]
-        if self._integrated_names:
-            drawn = draw_points(self.integration.weights, n, rng)
-            laws, points = self._point_likelihoods, self._effects.points
-            parts = ((draws, laws[k], int(np.sum(draws)), points[k], extras[k]) for draws, k in drawn)
-        for draws, likelihood, count, effects, extra in parts:
+        whole = self._mode_effects, extras[0]
+        parts = self._choose_points(n, rng, whole, lambda k: (self._effects.points[k], extras[k]))
+        for draws, likelihood, count, (effects, extra) in parts:
             f = (rows @ effects.sample(count, rng).T).T
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
             yield draws, likelihood, check_within_range(f if base is None else f + base, "sample_y: the draws of f")
@@ -357,8 +357,8 @@ class MixedGLMPosterior(
         """
         self._refuse_update()
         rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
-        used = [select_rows(value, rows.in_use) for value in values]
-        matrix = self._layout.rows(rows.used().X, used)
+        values_in_use = [select_rows(value, rows.in_use) for value in values]
+        matrix = self._layout.rows(rows.used().X, values_in_use)
         fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
         digest, layout = ObservationDigest.of(rows.y, self.model.likelihood), self._layout

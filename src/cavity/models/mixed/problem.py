@@ -67,17 +67,17 @@ class MixedProblem:
     def of(cls, model, rows, terms, settings):
         """Return the problem of a model whose settings of the fixed effects are numbers."""
         layout = EffectLayout(rows.X.shape[1], tuple(term.block for term in terms))
-        mask, used = rows.in_use, rows.used()
+        mask, rows_in_use = rows.in_use, rows.used()
         values = [term.values(mask) for term in terms]
-        matrix = layout.rows(used.X, values)
+        matrix = layout.rows(rows_in_use.X, values)
         empty = np.diff(matrix.indptr) == 0
         if empty.any():
             row = int(np.flatnonzero(mask)[np.argmax(empty)])
             raise error_of("X", f"must have an effect in every row, got 0 in all columns and terms of row {row}")
-        sites = merge_equal_rows(model.likelihood, used, matrix)
+        sites = merge_equal_rows(model.likelihood, rows_in_use, matrix)
         pattern = Pattern(sites.matrix, *layout.entries(), layout.order())
         prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)
-        return cls(model, rows, used, tuple(terms), layout, sites, pattern, prior, tuple(settings))
+        return cls(model, rows, rows_in_use, tuple(terms), layout, sites, pattern, prior, tuple(settings))
 
     @property
     def prior_mean(self):

@@ -137,8 +137,8 @@ class FormulaRowReader(RowReader):
             raise arrays.error_of(
                 "groups", "must be None where there is a formula, which names columns of the data frame"
             )
-        known = {"n_features": self.n_features}
-        dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
+        sizes = {"n_features": self.n_features}
+        dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **sizes)
         own = [column for term in self.terms for column in term.levels.columns]
         group_names = select_group_columns(own, columns.names, levels)
         codes = find_new_codes(self.terms, {name: columns[name] for name in group_names}, dataset.n_rows, levels)

@@ -120,8 +120,8 @@ def _effects(value):
     if isinstance(value, str):
         return value
     return tuple(
-        restore_term(each) if "kind" in each else RandomEffects(**records.check_settings(EFFECTS_SETTINGS, each))
-        for each in value
+        restore_term(term) if "kind" in term else RandomEffects(**records.check_settings(EFFECTS_SETTINGS, term))
+        for term in value
     )
 
 
@@ -129,10 +129,10 @@ def _effects_apart(effects):
     if isinstance(effects, str):
         return effects
     return [
-        {name: getattr(each, name) for name in EFFECTS_SETTINGS}
-        if isinstance(each, RandomEffects)
-        else describe_term(each)
-        for each in effects
+        {name: getattr(term, name) for name in EFFECTS_SETTINGS}
+        if isinstance(term, RandomEffects)
+        else describe_term(term)
+        for term in effects
     ]
 
 

@@ -68,8 +68,8 @@ class StructuredRows:
             values |= setting
         elif setting is not None:
             if list(parameters) != ["sd"] or np.shape(setting) != (1, 1):
-                words = f"must be a dict with some of {', '.join(parameters)}, as the term has these; got {setting!r}"
-                raise error_of(name, words)
+                message = f"must be a dict with some of {', '.join(parameters)}, as the term has these; got {setting!r}"
+                raise error_of(name, message)
             values["sd"] = float(np.sqrt(setting[0, 0]))
         for key, value in values.items():
             if key not in parameters:
@@ -148,11 +148,11 @@ def build_structured(terms, table, X, names, constant=False, in_use=None):
 
 def _name_apart(terms, built):
     """Return built terms, of which those with the name of another one have their long names."""
-    names = [each.name for each in built]
+    names = [item.name for item in built]
     pairs = zip(terms, built, strict=True)
     return [
-        each if names.count(each.name) == 1 or term.long_name == term.name else replace(each, name=term.long_name)
-        for term, each in pairs
+        item if names.count(item.name) == 1 or term.long_name == term.name else replace(item, name=term.long_name)
+        for term, item in pairs
     ]
 
 

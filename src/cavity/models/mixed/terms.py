@@ -184,9 +184,9 @@ class Term:
         """Return its covariance matrix as one that is given; ValueError for another shape."""
         k = len(self.columns)
         if covariance is not None and np.shape(covariance) != (k, k):
-            got = f"got {covariance!r}" if isinstance(covariance, dict) else f"got {np.shape(covariance)}"
-            words = f"must have shape ({k}, {k}) for the effects of {', '.join(self.columns)}, {got}"
-            raise error_of(name, words)
+            description = f"got {covariance!r}" if isinstance(covariance, dict) else f"got {np.shape(covariance)}"
+            message = f"must have shape ({k}, {k}) for the effects of {', '.join(self.columns)}, {description}"
+            raise error_of(name, message)
         return covariance
 
     def describe_setting(self, covariance):
@@ -287,8 +287,8 @@ def check_terms(terms):
                 constant = f"{term.Z[0, k]:g} in every row: its effects are those of an intercept of {term.group!r}"
                 raise error_of("slopes", f"must differ between rows, got {column!r}, which is {constant}")
             if (term.group, column) in names:
-                what = "an intercept" if column == INTERCEPT_NAME else f"a slope of {column!r}"
-                raise error_of("effects", f"must have each effect once, got {what} of {term.group!r} twice")
+                description = "an intercept" if column == INTERCEPT_NAME else f"a slope of {column!r}"
+                raise error_of("effects", f"must have each effect once, got {description} of {term.group!r} twice")
             names.add((term.group, column))
     return terms
 

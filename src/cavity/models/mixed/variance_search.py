@@ -7,6 +7,8 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import linalg
 from cavity.base.scales import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
+from cavity.ep.engine import renew_block
+from cavity.ep.fit_result import FitResult
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import find_unit
 from cavity.models.defaults import find_location_and_spread
@@ -15,12 +17,16 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.linear.moving_search import find_slopes
 from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.information import PriorDirections, find_likelihood_information
 from cavity.models.search import SearchResult
 from cavity.priors import UniformCorrelation
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
 MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
+MIN_MOVED_ROWS = 1 << 12
+MAX_INFORMING_SITES = 1 << 14  # for the curvature in parameters of the likelihood
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -41,7 +47,7 @@ class FreeTerms(FreeSettings):
         spread = find_location_and_spread(likelihood, rows)[1]
         self.fixed, priors = settings, problem.model.priors
         self.avoids_zero = priors == AVOID_ZERO_PRIOR
-        self.maps = [term.free_parameters(given, spread) for term, given in zip(terms, settings, strict=True)]
+        self.maps = [term.free_parameters(setting, spread) for term, setting in zip(terms, settings, strict=True)]
         self.open = [m for m in self.maps if m is not None]
         size = sum(m.size for m in self.open)
         super().__init__(size, likelihood, names, find_unit(rows.y), priors, list_targets(terms))
@@ -59,8 +65,8 @@ class FreeTerms(FreeSettings):
     def unpack(self, x):
         """The settings of a vector."""
         parts = iter(self.parts(x))
-        both = zip(self.maps, self.fixed, strict=True)
-        settings = tuple(fixed if m is None else m.unpack(next(parts)) for m, fixed in both)
+        pairs = zip(self.maps, self.fixed, strict=True)
+        settings = tuple(fixed if m is None else m.unpack(next(parts)) for m, fixed in pairs)
         return FactorSettings(settings, self.likelihood_at(x))
 
     def prior_bounds(self):
@@ -89,21 +95,21 @@ class FreeTerms(FreeSettings):
         parts = [m.pack(setting) for m, setting in pairs if m is not None]
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
-    def flat(self, x, i, way):
+    def flat(self, x, i, sign):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
         `way` is positive where that is towards larger ones.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])
-        which = int(np.searchsorted(firsts, i, side="right")) - 1
-        first, one = firsts[which], self.open[which]
+        number = int(np.searchsorted(firsts, i, side="right")) - 1
+        first, one = firsts[number], self.open[number]
         if one.vanishes(x[first : first + one.size], i - first):
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         if not names[i].startswith("sd"):  # a share, a correlation or a length
             return names[i], f"{values[i]:.6g}", ""
-        meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
+        meaning = "nothing limits these effects" if sign > 0 else "there is no such effect"
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 
     def add_default_priors(self, terms):
@@ -145,6 +151,7 @@ class MixedEvidence(LinearEvidence):
         """With `needs_sites` all fits are by EP, as leave-one-out densities want it."""
         super().__init__(problem, vector, threads, options)
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
+        self._last = None  # of passes: the sites of the last one, their belief and its likelihood
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -160,20 +167,108 @@ class MixedEvidence(LinearEvidence):
 
     def at(self, settings, **options):
         """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
-        if not self.is_exact:
-            return super().at(settings, **options)
+        if self._last is not None and self._last[0] is self.start:
+            self._renew_last(self.problem_at(settings).geometry(self.threads))
+        self._last = None
+        return self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+
+    def _exact_at(self, settings, informs=False):
+        """Return the `EvidencePoint` of Gaussian noise."""
         problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
         geometry, rows, weights = problem.geometry(self.threads, self.job), problem.sites.rows, problem.sites.weights
         if self._sums is None:
             apart = rows.y - geometry.base
             self._sums = geometry.sum_rows(weights.copy(), weights * apart)
             self._squares = float(np.sum(weights * apart**2))
-        belief = geometry.belief(*(total / noise for total in self._sums), has_marginals=False)
+        directions = PriorDirections(geometry, problem, self.vector) if informs else None
+        sums = (total / noise for total in self._sums)
+        belief = geometry.belief(*sums, has_marginals=False, find_directions=directions and directions.find)
         if belief is None:
             raise ArithmeticError("there is no posterior at these settings")
         misfit = self._measure_misfit(problem, geometry, belief, noise) - 2.0 * self.constant(settings.likelihood)
         log_density = -0.5 * (float(np.sum(weights)) * (LOG_2PI + np.log(noise)) + misfit)
-        return EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
+        point = EvidencePoint(settings, log_density - belief.prior_gap(), belief, geometry, None, problem)
+        if informs:  # that about log s^2 is about that of independent residuals
+            of_noise = np.full(self.vector.free.size, 0.5 * float(np.sum(weights)))
+            point.information = linalg.block_diag(directions.information(belief), np.diag(of_noise))
+        return point
+
+    def gives_information(self, n_rows):
+        """Whether a search moves with passes from afar: among few rows fits take as little time."""
+        return n_rows >= MIN_MOVED_ROWS and self.vector.n_prior > 0
+
+    def pass_at(self, settings, informs=False):
+        """Return the `EvidencePoint` of some settings from the first sites, which then are renewed once.
+
+        With `informs` it has the information. Its log evidence is nan; None where there is no posterior, or cavities
+        are improper.
+        """
+        try:
+            return self._exact_at(settings, informs) if self.is_exact else self._renew_at(settings, informs)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+
+    def _renew_at(self, settings, informs):
+        """Return the `EvidencePoint` of a pass, whose sites are renewed by the next one."""
+        problem = self.problem_at(settings)
+        geometry = problem.geometry(self.threads, self.job)
+        last, sums = self._last, None
+        if last is not None and last[0] is not self.start:  # the sites have been replaced
+            last = None
+        if last is not None:
+            sums = self._renew_last(geometry)
+            if sums is None:
+                return None
+        elif self.start is None:
+            first = geometry.first(self.sites(settings.likelihood), self.options)
+            self.start = (geometry.vector(), geometry.vector()) if first is None else first
+        directions = PriorDirections(geometry, problem, self.vector) if informs else None
+        sums = geometry.gather(*self.start) if sums is None else sums
+        belief = geometry.belief(*sums, find_directions=directions and directions.find)
+        if belief is None:
+            return None
+        change = np.inf if last is None else belief.change_from(last[1])
+        outcome = {"status": "", "n_iter": 1, "trace": {"change": [change]}, "log_evidence": np.nan, "residual": np.nan}
+        fit = FitResult(belief=belief, tau=self.start[0], rho=self.start[1], **outcome)
+        point = EvidencePoint(settings, np.nan, belief, geometry, fit, problem)
+        self._last = self.start, belief, settings.likelihood
+        if informs:
+            free, every = self.vector.free, -(-geometry.n_rows // MAX_INFORMING_SITES)
+            total = self._make_total(point, free, every)[0]
+            of_likelihood = np.diag(find_likelihood_information(free, settings.likelihood, total))
+            point.information = linalg.block_diag(directions.information(belief), of_likelihood)
+        return point
+
+    def _renew_last(self, geometry):
+        """Renew the sites of the last pass; return their sums, None where cavities are improper."""
+        start, belief, likelihood = self._last
+        new = geometry.vector(), geometry.vector()
+        (*sums, skipped), new = geometry.sums(renew_block, self.sites(likelihood), start, belief, 1.0, 1.0, new=new)
+        if skipped:
+            return None
+        self.start = new
+        return sums
+
+    def settle_gradient(self, x, tol):
+        """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
+        if self.is_exact:
+            return None
+        settings, change = self.vector.unpack(x), np.inf
+        for _ in range(self.options.max_iter):
+            point = self.pass_at(settings)
+            if point is None:
+                break
+            change = point.fit.trace["change"][0]
+            if change <= tol / self.share_left:
+                return find_slopes(self, point)
+        raise ArithmeticError("passes do not settle near the maximum")
+
+    def find_start(self, settings):
+        """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""
+        if not self.is_exact:
+            return self.start
+        rows, weights, noise = self.problem.sites.rows, self.problem.sites.weights, settings.likelihood.noise_variance
+        return weights * rows.y / noise, weights / noise
 
     def likelihood_gradient(self, point, free):
         """Derivatives in the free numbers of the likelihood."""

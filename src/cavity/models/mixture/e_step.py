@@ -40,9 +40,9 @@ def choose_block_rows(n_components, n_features, full):
 class UnreachableRow(Exception):
     """A row has no weight in any component. The argument is its index in the array or run of rows."""
 
-    def to_error(self, where):
+    def to_error(self, location):
         """Return the error for users; where(index) describes the row."""
-        return make_unreachable_error(where(*self.args))
+        return make_unreachable_error(location(*self.args))
 
 
 def make_unreachable_error(row):

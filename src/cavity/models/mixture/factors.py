@@ -218,9 +218,9 @@ class WishartFactors(GaussianFactors):
         """Return the factors with V factorised; NotPositiveDefiniteError names the component."""
         factor, root = np.empty_like(scatter), np.empty_like(scatter)
         for k, V in enumerate(scatter):
-            which = f"the scatter of component {k}" if len(scatter) > 1 else "the scatter"
+            description = f"the scatter of component {k}" if len(scatter) > 1 else "the scatter"
             try:
-                factor[k] = arrays.cholesky(V, which)
+                factor[k] = arrays.cholesky(V, description)
             except NotPositiveDefiniteError as error:
                 raise NotPositiveDefiniteError(
                     f"{error}: the data and covariance_prior leave it no spread in some direction; give a larger "
@@ -250,11 +250,11 @@ class WishartFactors(GaussianFactors):
         beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
         cross = first[:, :, None] * step[:, None, :]
         # N_k S_k + beta_0 N_k/beta_k (xbar_k - m_0)(xbar_k - m_0)' of (10.62), about the new means
-        about = second - (cross + cross.swapaxes(1, 2)) + counts[:, :, None] * _compute_outer(step)
-        about += prior.beta[:, :, None] * _compute_outer(away)
+        scatter = second - (cross + cross.swapaxes(1, 2)) + counts[:, :, None] * _compute_outer(step)
+        scatter += prior.beta[:, :, None] * _compute_outer(away)
         if len(prior.scatter) == len(mean):  # nu_k = nu_0 + N_k (10.63)
-            return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + about)
-        total = prior.scatter + np.sum(about, axis=0, keepdims=True)
+            return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + scatter)
+        total = prior.scatter + np.sum(scatter, axis=0, keepdims=True)
         return WishartFactors.of(mean, beta, prior.nu + np.sum(counts), total)
 
     def divergence(self, prior):
@@ -335,8 +335,8 @@ class GammaFactors(GaussianFactors):
     def update(self, prior, counts, first, second):
         """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
         beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
-        about = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
-        return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(about))
+        scatter = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
+        return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(scatter))
 
     def divergence(self, prior):
         precision = self.nu / self.scatter

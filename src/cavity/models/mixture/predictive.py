@@ -23,14 +23,14 @@ def evaluate_by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
     k, dim = state.factors.mean.shape
     source = open_blocks(X, k, state.full, dim)
     out = np.empty((source.n_rows, *shape), dtype=dtype)
-    checked = False
+    has_checked = False
     for index in range(source.block_count):
         start, stop = source.span(index)
         rows = source.read(index)
-        if not (checked or np.isfinite(rows).all()):
+        if not (has_checked or np.isfinite(rows).all()):
             with Threads(1) as thread:
                 check_rows(source, thread, not state.full)
-            checked, rows = True, source.read(index)
+            has_checked, rows = True, source.read(index)
         logs = logs_of(state, scaling, rows)
         if not np.isfinite(logs).all():
             reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
@@ -126,9 +126,9 @@ def sample(state, scaling, n, rng):
     normal = rng.standard_normal((n, factors.mean.shape[1]))
     widening = np.sqrt(1.0 + 1.0 / factors.beta)[component]
     if state.full:
-        which = component if len(factors.nu) > 1 else np.zeros_like(component)
-        degrees = (factors.nu + 1 - normal.shape[1])[which]
-        normal = np.matmul(factors.factor[which], normal[:, :, None])[:, :, 0]
+        factor_index = component if len(factors.nu) > 1 else np.zeros_like(component)
+        degrees = (factors.nu + 1 - normal.shape[1])[factor_index]
+        normal = np.matmul(factors.factor[factor_index], normal[:, :, None])[:, :, 0]
         spread = np.sqrt(rng.chisquare(degrees))[:, None]
     else:
         normal = normal * np.sqrt(factors.scatter[component])

@@ -49,11 +49,11 @@ class MixtureRows:
         part = replace(self, source=source, n_samples=float(len(rows)), log_scale=0.0, digest=None)
         if self.weights is None:
             return part
-        drawn = self.weights.sample()
-        if not np.any(drawn > 0):  # so few rows count that none of them was met
+        index = self.weights.sample()
+        if not np.any(index > 0):  # so few rows count that none of them was met
             return self
-        weights = sources.open_source(drawn, "sample_weight", block_rows=size)
-        return replace(part, weights=weights, n_samples=float(np.sum(drawn)))
+        weights = sources.open_source(index, "sample_weight", block_rows=size)
+        return replace(part, weights=weights, n_samples=float(np.sum(index)))
 
 
 def sum_run(run, e_step):

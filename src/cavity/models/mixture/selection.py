@@ -125,11 +125,11 @@ def select_components(
     posteriors, seconds, failures = [], [], []
     with run.open(model, dataset.sources(), n_components=candidates, **fit_options):
         options = fit_options | {"n_threads": run.n_threads}
-        settled = model.settle(dataset.X, sample_weight=options.get("sample_weight"), n_threads=run.n_threads)
+        full_model = model.settle(dataset.X, sample_weight=options.get("sample_weight"), n_threads=run.n_threads)
         for k in candidates:
             started = time.perf_counter()
             try:
-                one = replace(settled, n_components=k, weight_concentration_prior=model.weight_concentration_prior)
+                one = replace(full_model, n_components=k, weight_concentration_prior=model.weight_concentration_prior)
                 posterior, failure = one.fit(dataset.X, **options, callback=run.job.stage(f"K = {k}")), None
             except (ArithmeticError, NotPositiveDefiniteError) as error:
                 posterior, failure = None, error

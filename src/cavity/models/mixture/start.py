@@ -105,10 +105,10 @@ def _order_points(points, weight, missing):
     if missing:
         points = _fill_missing(points, weight)
     points = points - _compute_mean(points, weight)
-    place = _project(points, _compute_principal_axis(points, weight))
-    order = np.argsort(place, kind="stable")
+    coordinate = _project(points, _compute_principal_axis(points, weight))
+    order = np.argsort(coordinate, kind="stable")
     points = points[order]
-    return OrderedPoints(points, weight[order], np.einsum("nd,nd->n", points, points), place[order], order)
+    return OrderedPoints(points, weight[order], np.einsum("nd,nd->n", points, points), coordinate[order], order)
 
 
 def _fill_missing(points, weight):
@@ -162,15 +162,15 @@ def _choose_seeds(cloud, k, rng):
         if not mass[-1] > 0.0:
             break  # every point is a centre
         at = (np.arange(SEED_CANDIDATES) + 0.5) / SEED_CANDIDATES if rng is None else rng.random(SEED_CANDIDATES)
-        tried = np.searchsorted(mass, at * mass[-1], side="right")
+        candidates = np.searchsorted(mass, at * mass[-1], side="right")
         if rng is None:
-            tried = np.append(tried, np.argmax(nearest * (cloud.weight > 0)))
-        distance = _compute_squared_distances(cloud, cloud.points[tried])
+            candidates = np.append(candidates, np.argmax(nearest * (cloud.weight > 0)))
+        distance = _compute_squared_distances(cloud, cloud.points[candidates])
         if centres:
             np.minimum(distance, nearest, out=distance)
         best = np.argmin(distance @ cloud.weight)
         nearest = distance[best]
-        centres.append(cloud.points[tried[best]])
+        centres.append(cloud.points[candidates[best]])
     return np.array(centres) if centres else np.zeros((1, cloud.points.shape[1]))
 
 
@@ -203,17 +203,17 @@ def _split_cluster(cloud, members):
     """
     weight = cloud.weight[members]
     centred = cloud.points[members] - _compute_mean(cloud.points[members], weight)
-    place = _project(centred, _compute_principal_axis(centred, weight))
-    order = np.argsort(place, kind="stable")
+    coordinate = _project(centred, _compute_principal_axis(centred, weight))
+    order = np.argsort(coordinate, kind="stable")
     below, above = np.cumsum(weight[order])[:-1], np.cumsum(weight[order][::-1])[-2::-1]
-    moment = np.cumsum((weight * place)[order])[:-1]
-    possible = (np.diff(place[order]) > 0) & (below > 0) & (above > 0)
+    moment = np.cumsum((weight * coordinate)[order])[:-1]
+    possible = (np.diff(coordinate[order]) > 0) & (below > 0) & (above > 0)
     if not possible.any():
         return 0.0, members, None
     gain = np.zeros(len(below))
     np.divide(moment**2 * (below + above), below * above, out=gain, where=possible)
     last = order[np.argmax(gain)]
-    return float(np.max(gain)), members, place > place[last]
+    return float(np.max(gain)), members, coordinate > coordinate[last]
 
 
 def _run_lloyd(cloud, centres, rounds):
@@ -275,8 +275,8 @@ def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     state, trial = _choose_best_state(sample, prior, states, passes, options.job)
     yield state, trial if sample is data else None
     for _ in range(options.n_init - 1):
-        drawn = choose_labels(standard, weight, k, "random", options.rng, missing=missing)
-        yield build_state_from_labels(prior, points, weight, drawn), None
+        labels_drawn = choose_labels(standard, weight, k, "random", options.rng, missing=missing)
+        yield build_state_from_labels(prior, points, weight, labels_drawn), None
 
 
 def check_means(means, columns, n_components, n_features):
@@ -330,8 +330,8 @@ def build_state_from_labels(prior, points, weight, labels):
         second[j] = (w * d).T @ d if full else np.sum(w * d * d, axis=0)
     counts = np.sum(member, axis=1)
     per_column = prior.factors.beta.shape[1] > 1
-    about = replace(prior.factors, mean=mean)
-    factors = about.update(prior.factors, observed if per_column else counts[:, None], np.zeros((k, dim)), second)
+    centred = replace(prior.factors, mean=mean)
+    factors = centred.update(prior.factors, observed if per_column else counts[:, None], np.zeros((k, dim)), second)
     return MixtureState(prior.weights.update(prior.weights, counts), factors, counts)
 
 

@@ -96,8 +96,8 @@ def _choose_first_periods(likelihood, X, rows, spread):
     f = rows.y if f is None else f
     if f.ndim > 1 or len(X) != rows.n:
         return spread
-    used = slice(None) if rows.weights is None else rows.weights > 0
-    return find_strongest_periods(X[used], f[used], spread)
+    in_use = slice(None) if rows.weights is None else rows.weights > 0
+    return find_strongest_periods(X[in_use], f[in_use], spread)
 
 
 def _resolve_mean_formula(model, observations, X, offset):

@@ -220,8 +220,8 @@ class ProcessPosterior(LatentPosterior):
         if getattr(self, "_integrated_names", ()):
             table = self.integration.table(level)
             return replace(table, title=title_of(self), notes=list_notes(self), below=tabulate_mean(self, level))
-        values, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
-        by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
+        values, fitted = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
+        by_name = {} if fitted is None else dict(zip(fitted.names, fitted.sd, strict=True))
         errors = [by_name.get(name) for name in values]
         scales = [choose_scale(name, self.model.likelihood) for name in values]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}

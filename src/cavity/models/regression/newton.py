@@ -105,9 +105,9 @@ class NewtonAscent:
         remainders, logs = (f(np.concatenate([self._shapes, priors])) for f in (binet, np.log))
         factors = remainders[:count] - remainders[count:] - 0.5 * logs[:count]
         factors += priors * (np.log(self._rates) - logs[count:] + 1.0) + 0.5 * logs[count:]
-        known = np.log(self._known[self._group < 0]).sum()
+        log_determinant = np.log(self._known[self._group < 0]).sum()
         noise = 0.0 if self._has_noise else self.n_samples * np.log(tau)
-        return float(factors.sum() + 0.5 * (known + noise - self.n_samples * LOG_2PI))
+        return float(factors.sum() + 0.5 * (log_determinant + noise - self.n_samples * LOG_2PI))
 
     def _check(self, numbers):
         if numbers[1] == NO_MEMORY_STATUS:

@@ -58,9 +58,9 @@ PRODUCTS_PER_CHECK = 1 << 28  # products that a thread sums between two checks f
 def open_rows(dataset, block_rows=None):
     """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
     source = dataset.blocks(block_rows)
-    size, what = source.n_features, "the covariance of the weights"
-    what += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
-    arrays.allocate_matrix((size, size), what, "; GLM(approximation='diagonal') takes many columns")
+    size, description = source.n_features, "the covariance of the weights"
+    description += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
+    arrays.allocate_matrix((size, size), description, "; GLM(approximation='diagonal') takes many columns")
     return source
 
 

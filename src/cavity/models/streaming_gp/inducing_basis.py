@@ -47,8 +47,8 @@ def match_equal_rows(Z, other):
     """Return the pairs of indices of equal rows of two sets of distinct rows, as two arrays."""
     if Z is other:
         return np.arange(len(Z)), np.arange(len(Z))
-    places = {row.tobytes(): j for j, row in enumerate(other)}
-    pairs = [(i, places[row.tobytes()]) for i, row in enumerate(Z) if row.tobytes() in places]
+    indices = {row.tobytes(): j for j, row in enumerate(other)}
+    pairs = [(i, indices[row.tobytes()]) for i, row in enumerate(Z) if row.tobytes() in indices]
     return tuple(np.array(pairs, dtype=np.intp).reshape(-1, 2).T)
 
 
@@ -119,8 +119,8 @@ class InducingBasis:
     def features(self, X, threads, out=None):
         """W (N, M) of rows X in C order, and their residuals: the variance of f that the inducing variables leave."""
         W, residual = self.cross(X, threads, out), np.empty(len(X))
-        whole = self.n and self.variance is not None
-        prior = np.full(len(X), self.variance) if whole else self.program.diagonal(X)
+        has_variance = self.n and self.variance is not None
+        prior = np.full(len(X), self.variance) if has_variance else self.program.diagonal(X)
         if self.n == 0:
             return W, prior
 

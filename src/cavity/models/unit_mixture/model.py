@@ -102,8 +102,8 @@ class UnitMixture(Public):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {values.shape}")
             set_fields(self, **{name: arrays.to_tuple(values)})
         if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
-            what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
-            raise arrays.error_of("prior_variance", what)
+            message = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
+            raise arrays.error_of("prior_variance", message)
         noise = arrays.check_number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT)
         weights = None if self.weights is None else _check_weights(self.weights, k)
         set_fields(self, n_components=k, noise_variance=noise, weights=weights, learn=_check_learn(self.learn))

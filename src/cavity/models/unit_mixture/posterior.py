@@ -183,8 +183,8 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         ([-2.92, 2.24], [0.332, 0.249])
         """
         weights = np.maximum(self.weights, MIN_WEIGHT)  # learnt ones fall to zero
-        learnt = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
-        model = replace(self.model, weights=weights, learn=(), **learnt)
+        settings = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
+        model = replace(self.model, weights=weights, learn=(), **settings)
         new = model.fit(order_columns(y, self.columns, "y"), **{"initial_means": self.mean, **options})
         n_samples, counts = self.n_samples + new.n_samples, self.counts + new.counts
         labels = {"columns": self.columns or new.columns, "dropped": join_dropped(self.dropped, new.dropped)}

@@ -63,9 +63,9 @@ def warn_of_units(sample, posterior):
     reach = choose_far_sd(1) * np.sqrt(posterior.noise_variance + posterior.variance)
     far = np.count_nonzero(np.all(np.abs(sample[:, None] - posterior.mean) > reach, axis=1))
     if are_many(far, len(sample), FAR_POINT_SHARE):
-        what = f"every component (noise_variance {posterior.noise_variance:g})"
+        description = f"every component (noise_variance {posterior.noise_variance:g})"
         remedy = "or learn='noise_variance', which finds that of the data"
-        warn_of_far_points(far, f"{len(sample)} points", 1, what, remedy)
+        warn_of_far_points(far, f"{len(sample)} points", 1, description, remedy)
 
 
 def generate_states(model, means, sample, n, options):
@@ -76,15 +76,15 @@ def generate_states(model, means, sample, n, options):
     k = model.n_components
     yield build_state(model, _choose_deterministic_means(model, sample, options.job) if means is None else means, n)
     for _ in range(options.n_init - 1):
-        drawn = options.rng.choice(sample, size=k, replace=len(sample) < k)
-        yield build_state(model, separate_equal_means(np.sort(drawn), model.noise_variance), n)
+        rows_drawn = options.rng.choice(sample, size=k, replace=len(sample) < k)
+        yield build_state(model, separate_equal_means(np.sort(rows_drawn), model.noise_variance), n)
 
 
 def _choose_deterministic_means(model, sample, job):
     """Return quantiles of the sample, or points at equal distances, whichever leads to the larger ELBO there."""
-    place = (np.arange(model.n_components) + 0.5) / model.n_components
+    levels = (np.arange(model.n_components) + 0.5) / model.n_components
     low, high = np.min(sample), np.max(sample)
-    starts = separate_equal_means(np.quantile(sample, place), model.noise_variance), low + (high - low) * place
+    starts = separate_equal_means(np.quantile(sample, levels), model.noise_variance), low + (high - low) * levels
     if model.n_components == 1 or low == high:
         return starts[0]
     source = sources.open_source(sample, "y")
@@ -110,7 +110,7 @@ def separate_equal_means(means, noise_variance):
     """Return means, equal ones set apart a little: components with equal means would stay equal for ever."""
     order = np.argsort(means, kind="stable")
     _, first, copies = np.unique(means[order], return_index=True, return_counts=True)
-    place = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
+    ranks = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
     result = np.array(means, dtype=np.float64)
-    result[order] += EQUAL_MEAN_SPACING_SD * np.sqrt(noise_variance) * place
+    result[order] += EQUAL_MEAN_SPACING_SD * np.sqrt(noise_variance) * ranks
     return result

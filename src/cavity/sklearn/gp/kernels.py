@@ -178,8 +178,8 @@ def _power(kernel, first, n_features):
         )
     factor = _translate(kernel.kernel, first, n_features)
     copies = int(exponent)
-    whole = reduce(mul, [factor.covariance] * copies)
-    return LinkedCovariance(whole, factor.index * copies, factor.scale * copies)
+    product = reduce(mul, [factor.covariance] * copies)
+    return LinkedCovariance(product, factor.index * copies, factor.scale * copies)
 
 
 # ---------------------------------------------------------------------------------------------- theta
@@ -217,11 +217,11 @@ def warn_at_bounds(kernel):
     close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
     if not close.any():
         return
-    for (place, name, bounds), (low, high) in zip(_list_entries(kernel), close, strict=True):
+    for (index, name, bounds), (low, high) in zip(_list_entries(kernel), close, strict=True):
         if low or high:
             side, more, bound = ("lower", "Decreasing", bounds[0]) if low else ("upper", "Increasing", bounds[1])
             warn(
-                f"The optimal value found for dimension {place} of parameter {name} is close to the specified {side} "
+                f"The optimal value found for dimension {index} of parameter {name} is close to the specified {side} "
                 f"bound {bound}. {more} the bound and calling fit again may find a better value.",
                 UnfinishedWarning,
             )

@@ -56,14 +56,14 @@ class KernelParts:
 
     def with_values(self, covariance, noise_variance=None):
         """Return the kernel with the parameters of such a covariance and, if the noise is free, that variance of it."""
-        whole, values = self.linked.covariance, covariance.log_parameters
+        joint, values = self.linked.covariance, covariance.log_parameters
         if self.learns_noise:
-            before = next(i for i, slot in enumerate(slots.list_free_slots(whole)) if slot.leaf == self.noise)
+            before = next(i for i, slot in enumerate(slots.list_free_slots(joint)) if slot.leaf == self.noise)
             values = np.insert(values, before, np.log(noise_variance))
         if isinstance(self.kernel, Covariance):
             return self.kernel.with_log_parameters(values)
         theta = kernels.theta_of(self.kernel)
-        theta[list(self.linked.index)] += (values - whole.log_parameters) / self.linked.scale
+        theta[list(self.linked.index)] += (values - joint.log_parameters) / self.linked.scale
         return kernels.with_theta(self.kernel, theta)
 
 
@@ -75,8 +75,8 @@ def split_noise(kernel, n_features, alpha=0.0):
     linked = kernels.link_kernel(kernel, n_features)
     if not isinstance(kernel, Covariance):
         linked = _copy_bounds(linked, kernels.theta_of(kernel), kernels.bounds_of(kernel))
-    whole = linked.covariance
-    terms = whole.parts if isinstance(whole, Sum) else (whole,)
+    joint = linked.covariance
+    terms = joint.parts if isinstance(joint, Sum) else (joint,)
     noise = [term for term in terms if isinstance(term, White)]
     rest = tuple(term for term in terms if not isinstance(term, White))
     hidden = any(isinstance(leaf, White) for term in rest for leaf in slots.list_leaves(term))

@@ -247,10 +247,10 @@ class MixtureEstimator(DensityMixin, Estimator):
         """
         return float(np.mean(self.score_samples(X)))
 
-    def _judged(self, X, what):
+    def _judged(self, X, criterion):
         """Return what a subclass says about new rows, checked, in their precision."""
         X = self._new_rows(X, FLOAT_DTYPES, ensure_all_finite="allow-nan" if self._takes_gaps() else True)
-        values = self._judge(X, what)
+        values = self._judge(X, criterion)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, FloatArray]:

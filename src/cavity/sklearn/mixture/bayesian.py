@@ -368,8 +368,8 @@ class BayesianGaussianMixture(MixtureEstimator):
 
     # ------------------------------------------------------------------------------------------ judging
 
-    def _judge(self, X, what):
-        return getattr(self.posterior_, what)(X)
+    def _judge(self, X, criterion):
+        return getattr(self.posterior_, criterion)(X)
 
     def _drawn(self, n_samples, rng):
         generator = np.random.default_rng(rng.randint(2**31 - 1))

@@ -162,13 +162,13 @@ class GaussianMixture(MixtureEstimator):
         covariance = None if root is None else em.covariances_of(root, self.covariance_type)
         if any(value is None for value in (weights, mean, root)):
             resp = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
-            around, sums = sum_rows(data, resp, is_full(self.covariance_type))
+            centre, sums = sum_rows(data, resp, is_full(self.covariance_type))
             rest = sum_unclaimed(data, resp) if self.covariance_type == "tied" else 0.0
-            held = em.estimate_moments(sums, around, self.covariance_type, self.reg_covar, rest)
-            weights = held.count / data.n_samples if weights is None else weights
-            mean = held.mean if mean is None else mean
+            moments = em.estimate_moments(sums, centre, self.covariance_type, self.reg_covar, rest)
+            weights = moments.count / data.n_samples if weights is None else weights
+            mean = moments.mean if mean is None else mean
             if root is None:
-                covariance, root = held.covariance, em.factor_precisions(held.covariance, self.covariance_type)
+                covariance, root = moments.covariance, em.factor_precisions(moments.covariance, self.covariance_type)
         return em.Estimates(self.covariance_type, weights, mean, covariance, root)
 
     def _given(self, origin):
@@ -199,11 +199,11 @@ class GaussianMixture(MixtureEstimator):
         )
         return em.Estimates(self.covariance_type, weights, means - origin, self.covariances_, root)
 
-    def _judge(self, X, what):
+    def _judge(self, X, criterion):
         scaling = Scaling(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
         e_step = self._estimates(scaling.origin).e_step(scaling)
         parts = [
-            ROW_FUNCTIONS[what](e_step.compute_log_weights(read_rows(X, slice(*span))))
+            ROW_FUNCTIONS[criterion](e_step.compute_log_weights(read_rows(X, slice(*span))))
             for span in merge.split_rows(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts)

@@ -64,9 +64,9 @@ def sum_rows(data, resp, full):
     Two passes: the second measures from the means that the first one found.
     """
     with single_blas():
-        count, first = merge.merge((held.sum(axis=0), held.T @ z) for z, held in _weighted_blocks(data, resp))
+        count, first = merge.merge((r.sum(axis=0), r.T @ z) for z, r in _weighted_blocks(data, resp))
         mean = np.divide(first, count[:, None], out=np.zeros_like(first), where=count[:, None] > 0)
-        count, first, second = merge.merge(_sum_block(z, held, mean, full) for z, held in _weighted_blocks(data, resp))
+        count, first, second = merge.merge(_sum_block(z, r, mean, full) for z, r in _weighted_blocks(data, resp))
     return mean, RowSums(count, first, second, count[:, None])
 
 
@@ -75,26 +75,26 @@ def sum_unclaimed(data, resp):
     if resp.labels is None or np.min(resp.labels) > NO_COMPONENT:
         return 0.0
 
-    def squares(z, held):
-        x = data.scaling.to_user_rows(z[~held.any(axis=1)])
+    def squares(z, r):
+        x = data.scaling.to_user_rows(z[~r.any(axis=1)])
         return x.T @ x
 
     with single_blas():
-        return merge.merge(squares(z, held) for z, held in _weighted_blocks(data, resp))
+        return merge.merge(squares(z, r) for z, r in _weighted_blocks(data, resp))
 
 
 def _weighted_blocks(data, resp):
     """Yield the rows of each block in coordinates, and their weighted responsibilities."""
     spans = [data.source.span(index) for index in range(data.source.block_count)]
-    for index, held in enumerate(resp.blocks(spans)):
+    for index, r in enumerate(resp.blocks(spans)):
         rows, weight = data.scaling.rows(data.source.read(index)), data.weights
-        yield rows, held if weight is None else weight.read(index)[:, None] * held
+        yield rows, r if weight is None else weight.read(index)[:, None] * r
 
 
-def _sum_block(z, held, mean, full):
+def _sum_block(z, r, mean, full):
     """Return counts, first and second sums around given means of a block; `held` is responsibilities times weights."""
     parts = []
-    for share, m in zip(held.T, mean, strict=True):
+    for share, m in zip(r.T, mean, strict=True):
         some = np.flatnonzero(share)
         weight, apart = share[some], z[some] - m
         second = (weight[:, None] * apart).T @ apart if full else weight @ apart**2

@@ -65,11 +65,11 @@ class Streaming(Estimator):
         settings = self._settings("inducing", "n_inducing", "tolerance", "jitter")
         return StreamingGP(parts.covariance, likelihood, alpha=self.power, **settings).fit(batch.X, y, **options)
 
-    def _set_states(self, states, batch, first, kernels, learnt):
+    def _set_states(self, states, batch, first, kernels, learns):
         """Set the attributes that sum up states after a batch, and the kernels if there are new ones."""
         if kernels:
             self.kernel_ = own_kernels.join_kernels(kernels)
-        if learnt:
+        if learns:
             for kernel in kernels:
                 own_kernels.warn_at_bounds(kernel)
         self.n_samples_seen_: int = batch.n + (0 if first else self.n_samples_seen_)

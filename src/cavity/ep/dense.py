@@ -293,8 +293,7 @@ class Dense(Geometry):
             return slice(0, n)
         first = np.arange(wanted) * n // wanted
         length = np.diff(first, append=n)
-        # no period of rows is that of the choice
-        rows = first + (np.arange(wanted) * GOLDEN_STEP % 2**16 * length >> 16)
+        rows = first + (np.arange(wanted) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
         # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
         for _, x in self._read_in_turn(rows, SWEEP_ROWS):
             spread = x * self.root if self.root.ndim == 1 else x @ self.root

@@ -90,11 +90,11 @@ def test_cumulants_are_those_of_quadrature(likelihood, y):
     second, third, fourth = (moment(power, mean) / total for power in (2, 3, 4))
     rho = 1.0 / second - 1.0 / 0.9
     tau = mean / second - 0.4 / 0.9
-    found = find_tilted_cumulants(
+    result = find_tilted_cumulants(
         Sites(likelihood, np.array([y])), np.array([mean]), np.array([second]), np.array([tau]), np.array([rho])
     )
-    assert found.third[0] == pytest.approx(third / second**1.5, abs=OPTIMUM)
-    assert found.fourth[0] == pytest.approx(fourth / second**2 - 3.0, abs=OPTIMUM)
+    assert result.third[0] == pytest.approx(third / second**1.5, abs=OPTIMUM)
+    assert result.fourth[0] == pytest.approx(fourth / second**2 - 3.0, abs=OPTIMUM)
 
 
 def test_two_rows_of_one_value():

@@ -106,8 +106,8 @@ def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeyp
     np.testing.assert_array_equal(posterior.mean, expected.mean)
     assert posterior.columns == expected.columns
     assert sizes
-    for found, wanted in zip(posterior.predict(str(path)), predicted, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for result, target in zip(posterior.predict(str(path)), predicted, strict=True):
+        np.testing.assert_array_equal(result, target)
     with_zero = FRAME.assign(age=np.where(np.arange(N) == 70, 0.0, FRAME["age"]))
     with_zero.to_csv(path, index=False)
     for source in (with_zero, str(path)):
@@ -138,9 +138,9 @@ def test_a_dot_is_all_other_columns():
 
 
 def test_formulas_with_an_intercept_alone_without_one_and_with_thresholds():
-    alone = cavity.GLM("age ~ 1").fit(FRAME)
-    assert alone.coefficient_names == ("intercept",)
-    assert alone.predict(FRAME[:2])[0] == pytest.approx(FRAME["age"].mean(), abs=0.1)
+    single = cavity.GLM("age ~ 1").fit(FRAME)
+    assert single.coefficient_names == ("intercept",)
+    assert single.predict(FRAME[:2])[0] == pytest.approx(FRAME["age"].mean(), abs=0.1)
     without = cavity.GLM("age ~ 0 + sex").fit(FRAME)
     assert without.coefficient_names == ("sex[F]", "sex[M]")
     assert not without.intercept

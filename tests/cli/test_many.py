@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity.cli import main
 
 pytest.importorskip("formulae")
 COMMAND = ("fit", "many")
@@ -97,3 +98,14 @@ def test_what_is_refused(run, genes):
         status, _, error = run(genes, *text)
         assert status == 2
         assert message in error
+
+
+@pytest.mark.parametrize("model", ["glm", "mixed"])
+def test_patterns_of_targets_are_many_responses(model, genes, capsys):
+    options = ["--formula", "~ treated" if model == "glm" else "~ treated + (1 | donor)", "--likelihood", "poisson"]
+    outputs = []
+    for name in (model, "many"):
+        assert main(["fit", name, genes, "--target=gene_*", *options, "--quiet", "--json"]) == 0
+        outputs.append(json.loads(capsys.readouterr().out)["summary"])
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]["rows"]) == 8

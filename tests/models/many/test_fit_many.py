@@ -720,3 +720,14 @@ def test_posteriors_that_do_not_fit_into_memory_are_refused_with_their_size(monk
     monkeypatch.setattr(many_run.arrays, "_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="covariances of all responses"):
         cavity.GLM("poisson", intercept=True).fit_many(X, COUNTS)
+
+
+def test_more_responses_than_memory_has_names_for_are_refused_with_their_size():
+    class Endless:
+        shape, dtype = (N, 10**11), np.dtype(float)
+
+        def __getitem__(self, index):
+            raise AssertionError("nothing is read")
+
+    with pytest.raises(MemoryError, match=r"Y: names of all responses .* needs 4000000000000 bytes"):
+        cavity.GLM("poisson", intercept=True).fit_many(X, Endless())

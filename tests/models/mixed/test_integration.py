@@ -6,10 +6,11 @@ import pickle
 import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
-from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS
+from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS, SUMS
 
 import cavity
 from cavity import likelihoods
+from cavity.models import integral
 from cavity.priors import PC, HalfNormal, LogNormal, PCCorrelation, UniformCorrelation
 from cavity.terms import Autoregressive, Smooth
 
@@ -343,3 +344,18 @@ def test_marginals_of_a_mixture():
     assert marginal.mean == pytest.approx(mean, abs=PRINTED)
     with pytest.raises(ValueError, match=r"p must be in \(0, 1\)"):
         marginal.quantile(1.0)
+
+
+def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch):
+    """Where pairs of rows are too many, and the evidence is corrected by a sketch."""
+    monkeypatch.setattr(integral, "MAX_PAIRED_ROWS", 10)
+    monkeypatch.setattr(integral, "ROWS_PER_BLOCK", 7)
+    model = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="mode", priors={"sd": HalfNormal(3.0)})
+    posteriors = [model.fit(np.ones((100, 1)), BINARY, groups=GROUPS)]
+    monkeypatch.undo()
+    posteriors.append(model.fit(np.ones((100, 1)), BINARY, groups=GROUPS))
+    blocks, whole = (posterior.integration for posterior in posteriors)
+    np.testing.assert_allclose(blocks.skewness, whole.skewness, atol=SUMS)
+    assert abs(blocks.evidence_correction - whole.evidence_correction) < 4.0 * blocks.correction_error
+    np.testing.assert_array_equal(blocks.sd_factors, 1.0)
+    assert np.all(whole.sd_factors[0] > 1.0)

@@ -195,10 +195,6 @@ class BuildCore(build_ext):
             extension.extra_compile_args = (MSVC_FLAGS if msvc else UNIX_FLAGS) + levels[level_of(extension)]
             if extension.name == SHARED_MODULE and not msvc:
                 extension.extra_compile_args.append("-O1")  # halves its time; calls take no longer
-            if extension.name == "cavity._core.sites" and "v3" in levels:
-                # processors without AVX2 only: half the time to compile, a third more to run; kernels that keep values
-                # in registers, as the others do, take 2 to 60 times as long so
-                extension.extra_compile_args += ["-O1", "-ftree-vectorize"]
             extension.extra_link_args = LINK_FLAGS
             extension.include_dirs.append(numpy.get_include())
             extension.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"))

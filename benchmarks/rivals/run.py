@@ -102,9 +102,9 @@ def run_as_child(arguments, limit):
 
 def run_child(task, case, library, threads, options):
     """Measure in a process of its own; return its result."""
-    words = [task, case, library, str(threads), "small" if options.small else "whole"]
+    message = [task, case, library, str(threads), "small" if options.small else "whole"]
     python = dict(options.python).get(library, sys.executable)
-    command = [python, str(HERE / "run.py"), "--child", *words, "--gigabytes", str(options.gigabytes)]
+    command = [python, str(HERE / "run.py"), "--child", *message, "--gigabytes", str(options.gigabytes)]
     try:
         done = subprocess.run(
             command, env=environment(threads), capture_output=True, text=True, timeout=options.seconds
@@ -136,20 +136,20 @@ def table(rows, threads, columns):
             continue
         cells = [text for n in threads for text in (times_of(good[n]) if n in good else ("failed", "-"))]
         row = good[min(good)]
-        found = (f"{row['scores'][name]:.5g}" if name in row["scores"] else "-" for name in columns)
-        lines.append("| " + " | ".join([library, *cells, f"{row['megabytes']:.0f}", *found]) + " |")
+        result = (f"{row['scores'][name]:.5g}" if name in row["scores"] else "-" for name in columns)
+        lines.append("| " + " | ".join([library, *cells, f"{row['megabytes']:.0f}", *result]) + " |")
     return "\n".join(lines)
 
 
 def versions():
     """Return the versions of what takes part, as text."""
-    found = []
+    results = []
     for package in dict.fromkeys(" ".join(PACKAGES.values()).split()):
         try:
-            found.append(f"{package} {version(package)}")
+            results.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    return ", ".join(found)
+    return ", ".join(results)
 
 
 def processor():
@@ -190,14 +190,14 @@ def main():
     if unknown:
         parser.error(f"there is no task {min(unknown)!r}")
     print(f"Measured with cavity {version('cavity')}.\n")
-    found = {}
+    results = {}
     for task in options.tasks or TASKS:
         module = importlib.import_module(f"tasks.{task}")
         for case in options.cases or module.CASES:
-            rows = found[f"{task} {case}"] = measure_case(module, task, case, options)
+            rows = results[f"{task} {case}"] = measure_case(module, task, case, options)
             print(f"{module.CASES[case]}\n\n{table(rows, options.threads, module.COLUMNS)}\n", flush=True)
             if options.json:
-                options.json.write_text(json.dumps(found, indent=1))
+                options.json.write_text(json.dumps(results, indent=1))
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{processor()}, {os.cpu_count()} CPUs{load}, Python {platform.python_version()}\n{versions()}")
 

@@ -232,11 +232,13 @@ def add_rows(target,                            # a Target, or None: then W are 
     cdef bint keep = W.shape[0] > 0
     cdef double left
     cdef double sums[5]
-    cdef const double *triangle = NULL if whitened or size == 0 else &L[0, 0]
+    cdef const double *triangle = NULL
     cdef const double *observed = start_of(y)
     cdef double *rows
     cdef void *memory = NULL
     cdef Tile tile
+    if not whitened and size:
+        triangle = &L[0, 0]
     if target is not None:
         points = points_of(target)
     memset(sums, 0, sizeof(sums))

@@ -4,8 +4,6 @@ cdef extern from "cavity_nodes.h" nogil:
     enum: NODES "CV_NODES"
     const double gauss_nodes "cv_gauss_nodes"[16]
     const double gauss_weights "cv_gauss_weights"[16]
-    const double even_nodes "cv_even_nodes"[16]
-    const double even_weights "cv_even_weights"[16]
 
 cdef extern from "cavity_hermite.h" nogil:
     enum: HERMITE_RULES "CV_HERMITE_RULES"

@@ -12,14 +12,12 @@ With h = l + log N(f; m, v), as in quadrature_steps.pxd:
 
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 
-from cavity._core.lanes cimport template
-from cavity._core.log_densities cimport Density, Slopes, slopes
+from cavity._core.log_densities cimport Density, Slopes, evaluate_slopes
 from cavity._core.quadrature_nodes cimport NODES, gauss_nodes, gauss_weights
-from cavity._core.quadrature_steps cimport Node, Tile, density, end_anchor, is_concave, node
-from cavity._core.simd cimport cv_exp, cv_log
-from cavity._core.site_types cimport (
-    BETA, BETA_BINOMIAL, LOGISTIC_INTERVAL, TRUNCATED, TWEEDIE, ZERO_MIXTURE,
-)
+from cavity._core.quadrature_steps cimport end_anchor, is_concave
+from cavity._core.simd cimport CV_LANES, cv_exp, cv_log
+from cavity._core.site_integrands cimport Tile, density, evaluate_nodes, spread
+from cavity._core.site_types cimport BETA, BETA_BINOMIAL
 
 cdef extern from *:
     """
@@ -41,62 +39,39 @@ cdef enum:
 ctypedef double Sums[6]
 
 
-cdef inline void evaluate_slopes(int kind, const Density *p, double f, Slopes *out) noexcept nogil:
-    """Those of a kind that is known when it runs."""
-    slopes(kind, p, f, out)
-
-
-cdef inline template add_nodes_of_kind(
-    int kind, const Tile *t, Py_ssize_t i, const double *x, const double *weights, double *sums,
-) noexcept nogil:
-    cdef double g[NODES]
-    cdef double change[NODES]
-    cdef double bend[NODES]
-    cdef Node at
-    cdef int j
-    for j in range(NODES):
-        node(kind, t, i, x[j], &at)
-        g[j], change[j], bend[j] = weights[j] * cv_exp(at.h), at.change, at.l2
-    for j in range(NODES):
-        if g[j] > 0.0:                                      # l' and l'' may be infinite beyond
-            sums[0] += g[j]
-            sums[1] += g[j] * x[j]
-            sums[2] += g[j] * x[j] * x[j]
-            sums[3] += g[j] * change[j]
-            sums[4] += g[j] * change[j] * change[j]
-            sums[5] += g[j] * bend[j]
-
-
-cdef inline void add_nodes(
-    int kind, const Tile *t, Py_ssize_t i, const double *x, const double *weights, double *sums,
-) noexcept nogil:
+cdef inline void add_nodes(int kind, Tile *t, const double *x, const double *weights, double *sums) noexcept nogil:
     """Add 16 nodes x from the anchor, of weights that are times the density over that at the anchor."""
-    if kind == TRUNCATED:
-        add_nodes_of_kind(TRUNCATED, t, i, x, weights, sums)
-    elif kind == ZERO_MIXTURE:
-        add_nodes_of_kind(ZERO_MIXTURE, t, i, x, weights, sums)
-    elif kind == LOGISTIC_INTERVAL:
-        add_nodes_of_kind(LOGISTIC_INTERVAL, t, i, x, weights, sums)
-    elif kind == TWEEDIE:
-        add_nodes_of_kind(TWEEDIE, t, i, x, weights, sums)
-    elif kind == BETA:
-        add_nodes_of_kind(BETA, t, i, x, weights, sums)
-    else:
-        add_nodes_of_kind(BETA_BINOMIAL, t, i, x, weights, sums)
+    cdef double g[CV_LANES]
+    cdef int j, part, start
+    for part in range(NODES // CV_LANES):
+        start = part * CV_LANES
+        for j in range(CV_LANES):
+            t.node_x[j] = x[start + j]
+        evaluate_nodes(kind, t, CV_LANES)
+        for j in range(CV_LANES):
+            g[j] = weights[start + j] * cv_exp(t.node_h[j])
+        for j in range(CV_LANES):
+            if g[j] > 0.0:                                  # l' and l'' may be infinite beyond
+                sums[0] += g[j]
+                sums[1] += g[j] * t.node_x[j]
+                sums[2] += g[j] * t.node_x[j] * t.node_x[j]
+                sums[3] += g[j] * t.node_change[j]
+                sums[4] += g[j] * t.node_change[j] * t.node_change[j]
+                sums[5] += g[j] * t.node_l2[j]
 
 
-cdef inline double evaluate_height(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
+cdef inline double evaluate_height(int kind, const Tile *t, const Density *p, double f) noexcept nogil:
     """l - (f - m)^2/(2 v)."""
     cdef Slopes at
     evaluate_slopes(kind, p, f, &at)
-    return at.value - 0.5 * (f - t.m[i]) * ((f - t.m[i]) / t.v[i])
+    return at.value - 0.5 * (f - t.m[0]) * ((f - t.m[0]) / t.v[0])
 
 
 cdef inline bint agree(
-    int kind, const Tile *t, Py_ssize_t i, const double *a, const double *b, double share,
+    int kind, const Tile *t, const double *a, const double *b, double share,
 ) noexcept nogil:
     """Whether sums differ by less than a share of them, signs left out, or by rounding errors of l'."""
-    cdef double noise = ROUNDING * fabs(t.l1[i]), change = share * sqrt(b[0] * b[4]), bend = share * (fabs(b[5]) + b[4])
+    cdef double noise = ROUNDING * fabs(t.l1[0]), change = share * sqrt(b[0] * b[4]), bend = share * (fabs(b[5]) + b[4])
     cdef double square = share * b[4]
     change = change if change > noise * b[0] else noise * b[0]
     square = square if square > noise * noise * b[0] else noise * noise * b[0]
@@ -107,10 +82,10 @@ cdef inline bint agree(
             and fabs(a[4] - b[4]) <= square and fabs(a[5] - b[5]) <= bend)
 
 
-cdef inline void put_sums(Tile *t, Py_ssize_t i, const double *sums) noexcept nogil:
-    t.total[i], t.first[i], t.second[i] = sums[0], sums[1], sums[2]
-    t.change[i], t.square[i], t.bend[i] = sums[3], sums[4], sums[5]
-    t.step[i] = 1.0
+cdef inline void put_sums(Tile *t, const double *sums) noexcept nogil:
+    t.total[0], t.first[0], t.second[0] = sums[0], sums[1], sums[2]
+    t.change[0], t.square[0], t.bend[0] = sums[3], sums[4], sums[5]
+    t.step[0] = 1.0
 
 
 # ------------------------------------------------------------------------------------------------ 1. range
@@ -126,26 +101,27 @@ cdef inline double estimate_mode(int kind, const Density *p) noexcept nogil:
     return cv_log(odds if odds > 0.5 else 0.5)
 
 
-cdef inline void move_anchor(Tile *t, Py_ssize_t i, const Density *p, int kind, double f) noexcept nogil:
+cdef inline void move_anchor(Tile *t, const Density *p, int kind, double f) noexcept nogil:
     cdef Slopes at
     evaluate_slopes(kind, p, f, &at)
-    t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
-    end_anchor(kind, t, i)
+    t.f0[0], t.l[0], t.l1[0], t.l2[0] = f, at.value, at.l1, at.l2
+    end_anchor(kind, t, 0)
+    spread(t, 0, t)
 
 
-cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
+cdef inline double climb(int kind, const Tile *t, const Density *p, double f) noexcept nogil:
     """A mode of h, roughly: steps of Newton, uphill where h bends upward too, halved until h does not fall."""
     cdef Slopes at
-    cdef double slope, step, height, here = evaluate_height(kind, t, i, p, f)
+    cdef double slope, step, height, here = evaluate_height(kind, t, p, f)
     cdef int _step, _halving
     for _step in range(MAX_CLIMB):
         evaluate_slopes(kind, p, f, &at)
-        slope = at.l1 - (f - t.m[i]) / t.v[i]
-        step = slope / (1.0 / t.v[i] + fabs(at.l2))
+        slope = at.l1 - (f - t.m[0]) / t.v[0]
+        step = slope / (1.0 / t.v[0] + fabs(at.l2))
         if slope * step < 1e-2:
             return f + step
         for _halving in range(MAX_CLIMB):                   # l like -|f| far away sends the step as far beyond
-            height = evaluate_height(kind, t, i, p, f + step)
+            height = evaluate_height(kind, t, p, f + step)
             if height >= here:
                 break
             step *= 0.5
@@ -154,34 +130,34 @@ cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p
 
 
 cdef inline double find_reach(
-    int kind, const Tile *t, Py_ssize_t i, const Density *p, double top, double side,
+    int kind, const Tile *t, const Density *p, double top, double side,
 ) noexcept nogil:
     """A distance from the anchor at which h is REACH_NATS to 1.6 REACH_NATS, or so, below its value there."""
-    cdef double farthest = sqrt(2.0 * REACH_NATS * t.v[i]), d = sqrt(2.0 * REACH_NATS / (1.0 / t.v[i] - t.l2[i]))
+    cdef double farthest = sqrt(2.0 * REACH_NATS * t.v[0]), d = sqrt(2.0 * REACH_NATS / (1.0 / t.v[0] - t.l2[0]))
     cdef int _step
     d = d if d < farthest else farthest
     for _step in range(400):
-        if d >= farthest or top - evaluate_height(kind, t, i, p, t.f0[i] + side * d) >= REACH_NATS:
+        if d >= farthest or top - evaluate_height(kind, t, p, t.f0[0] + side * d) >= REACH_NATS:
             break
         d *= 1.25
     for _step in range(400):
-        if top - evaluate_height(kind, t, i, p, t.f0[i] + side * 0.8 * d) < REACH_NATS:
+        if top - evaluate_height(kind, t, p, t.f0[0] + side * 0.8 * d) < REACH_NATS:
             break
         d *= 0.8
     return d
 
 
 cdef inline double bisect_end(
-    int kind, const Tile *t, Py_ssize_t i, const Density *p, double top, double near, double far,
+    int kind, const Tile *t, const Density *p, double top, double near, double far,
 ) noexcept nogil:
     """Where h is REACH_NATS below its top: between a far point and one from which on it falls."""
     cdef double middle
     cdef int _step
-    if top - evaluate_height(kind, t, i, p, t.f0[i] + near) >= REACH_NATS:
+    if top - evaluate_height(kind, t, p, t.f0[0] + near) >= REACH_NATS:
         return near
     for _step in range(6):
         middle = 0.5 * (near + far)
-        if top - evaluate_height(kind, t, i, p, t.f0[i] + middle) >= REACH_NATS:
+        if top - evaluate_height(kind, t, p, t.f0[0] + middle) >= REACH_NATS:
             far = middle
         else:
             near = middle
@@ -191,7 +167,7 @@ cdef inline double bisect_end(
 # ------------------------------------------------------------------------------------------------ 2. equal steps
 
 
-cdef inline bint integrate_by_doubling(int kind, Tile *t, Py_ssize_t i, double left, double right) noexcept nogil:
+cdef inline bint integrate_by_doubling(int kind, Tile *t, double left, double right) noexcept nogil:
     """Whether equal steps reach the accuracy."""
     cdef double span = right - left, start = 0.0, step
     cdef double x[NODES]
@@ -210,15 +186,15 @@ cdef inline bint integrate_by_doubling(int kind, Tile *t, Py_ssize_t i, double l
         while k < count:
             for j in range(NODES):
                 x[j] = left + step * (k + j + start)
-            add_nodes(kind, t, i, x, weights, sums)
+            add_nodes(kind, t, x, weights, sums)
             k += NODES
         if start > 0.0:
             count *= 2
             step *= 0.5
-            if agree(kind, t, i, old, sums, 1e-8):
+            if agree(kind, t, old, sums, 1e-8):
                 for j in range(SUMS):
                     sums[j] *= step
-                put_sums(t, i, sums)
+                put_sums(t, sums)
                 return True
             if count >= MAX_NODES:
                 return False
@@ -229,7 +205,7 @@ cdef inline bint integrate_by_doubling(int kind, Tile *t, Py_ssize_t i, double l
 
 
 cdef inline void panel_sums(
-    int kind, const Tile *t, Py_ssize_t i, double left, double right, double *sums,
+    int kind, Tile *t, double left, double right, double *sums,
 ) noexcept nogil:
     cdef double x[NODES]
     cdef double weights[NODES]
@@ -239,16 +215,16 @@ cdef inline void panel_sums(
         sums[j] = 0.0
     for j in range(NODES):
         x[j], weights[j] = middle + half * gauss_nodes[j], half * gauss_weights[j]
-    add_nodes(kind, t, i, x, weights, sums)
+    add_nodes(kind, t, x, weights, sums)
 
 
-cdef inline double find_panel_noise(const Tile *t, Py_ssize_t i, double x) noexcept nogil:
+cdef inline double find_panel_noise(const Tile *t, double x) noexcept nogil:
     """The rounding error of h at a distance from the anchor, where l has fallen by no more than the Gaussian rises."""
-    return 4e-16 * (fabs(t.l[i]) + fabs(x * t.pull[i]) + x * x * t.half_precision[i])
+    return 4e-16 * (fabs(t.l[0]) + fabs(x * t.pull[0]) + x * x * t.half_precision[0])
 
 
 cdef inline void add_panel_by_halves(
-    int kind, const Tile *t, Py_ssize_t i, double near, double far, double *sums, double *unresolved,
+    int kind, Tile *t, double near, double far, double *sums, double *unresolved,
 ) noexcept nogil:
     """Add a panel to the sums, halved until its halves agree with it, or it is negligible beside them.
 
@@ -259,27 +235,27 @@ cdef inline void add_panel_by_halves(
     cdef double fars[MAX_DEPTH + 2]
     cdef Sums wholes[MAX_DEPTH + 2]
     cdef Sums both, first, second
-    cdef double a, b, middle, share = find_panel_noise(t, i, near) + find_panel_noise(t, i, far)
+    cdef double a, b, middle, share = find_panel_noise(t, near) + find_panel_noise(t, far)
     cdef int depth = 0, j, work = 0
     cdef bint small, exhausted
     share = share if share > 1e-12 else 1e-12
     nears[0], fars[0] = near, far
-    panel_sums(kind, t, i, near, far, wholes[0])
+    panel_sums(kind, t, near, far, wholes[0])
     while depth >= 0:
         work += 1
         a, b = nears[depth], fars[depth]
         middle = 0.5 * (a + b)
-        panel_sums(kind, t, i, a, middle, first)
-        panel_sums(kind, t, i, middle, b, second)
+        panel_sums(kind, t, a, middle, first)
+        panel_sums(kind, t, middle, b, second)
         for j in range(SUMS):
             both[j] = first[j] + second[j]
         # what is smaller than the rounding errors of all sums so far need not agree with itself, nor what moves the
         # cavity by less than 1e-16 of an sd
         small = (fabs(both[0] - wholes[depth][0]) <= 1e-16 * sums[0]
                  and fabs(both[2] - wholes[depth][2]) <= 1e-16 * sums[2]
-                 and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4] + 1e-32 * sums[0] / t.v[i]
-                 and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]) + 1e-24 * sums[0] / t.v[i])
-        small = small or agree(kind, t, i, wholes[depth], both, share)
+                 and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4] + 1e-32 * sums[0] / t.v[0]
+                 and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]) + 1e-24 * sums[0] / t.v[0])
+        small = small or agree(kind, t, wholes[depth], both, share)
         exhausted = depth == MAX_DEPTH or middle == a or middle == b or work > MAX_HALVINGS
         if exhausted and not small:
             unresolved[0] += fabs(both[0] - wholes[depth][0])
@@ -297,56 +273,56 @@ cdef inline void add_panel_by_halves(
 
 
 cdef inline void add_side(
-    int kind, const Tile *t, Py_ssize_t i, const Density *p, double centre, double end, double *sums,
+    int kind, Tile *t, const Density *p, double centre, double end, double *sums,
     double *unresolved,
 ) noexcept nogil:
     """Add the integrals between a centre and an end, relative to the anchor: panels twice as wide each."""
     cdef Slopes at
     cdef double width, side = 1.0 if end > centre else -1.0, d = 0.0, next, full = fabs(end - centre)
-    evaluate_slopes(kind, p, t.f0[i] + centre, &at)
-    width = 2.0 / sqrt(1.0 / t.v[i] + fabs(at.l2))
+    evaluate_slopes(kind, p, t.f0[0] + centre, &at)
+    width = 2.0 / sqrt(1.0 / t.v[0] + fabs(at.l2))
     width = width if width < 2.0 else 2.0
     while d < full:
         next = d + width if d + 1.5 * width < full else full
-        add_panel_by_halves(kind, t, i, centre + side * d, centre + side * next, sums, unresolved)
+        add_panel_by_halves(kind, t, centre + side * d, centre + side * next, sums, unresolved)
         d, width = next, 2.0 * width
 
 
-cdef inline void integrate_adaptively(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """The integrals of lane i; nan where they are not finite, or panels are not resolved."""
+cdef inline void integrate_adaptively(int kind, Tile *t) noexcept nogil:
+    """The integrals of the site in all lanes; nan where they are not finite, or panels are not resolved."""
     cdef Density p
     cdef Sums sums
     cdef double centres[3]
     cdef double unresolved[2]
     cdef double peak, reach, low, high, swap, lowest, highest, top
     cdef int count = 1, j, k, _pass
-    density(t, i, &p)
+    density(t, 0, &p)
     centres[0] = 0.0
     if is_concave(kind):
-        top = evaluate_height(kind, t, i, &p, t.f0[i])
-        lowest, highest = -find_reach(kind, t, i, &p, top, -1.0), find_reach(kind, t, i, &p, top, 1.0)
+        top = evaluate_height(kind, t, &p, t.f0[0])
+        lowest, highest = -find_reach(kind, t, &p, top, -1.0), find_reach(kind, t, &p, top, 1.0)
     else:
         peak = estimate_mode(kind, &p)
-        low, high = climb(kind, t, i, &p, t.m[i]), climb(kind, t, i, &p, peak)
-        top = evaluate_height(kind, t, i, &p, low)
-        move_anchor(t, i, &p, kind, low if top > evaluate_height(kind, t, i, &p, high) else high)
-        top = evaluate_height(kind, t, i, &p, t.f0[i])
+        low, high = climb(kind, t, &p, t.m[0]), climb(kind, t, &p, peak)
+        top = evaluate_height(kind, t, &p, low)
+        move_anchor(t, &p, kind, low if top > evaluate_height(kind, t, &p, high) else high)
+        top = evaluate_height(kind, t, &p, t.f0[0])
         # beyond m and the mode of l both fall, the Gaussian by itself far enough
-        reach = sqrt(2.0 * (REACH_NATS + 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i]) * t.v[i]) + 2.0 * sqrt(t.v[i])
-        low, high = -t.from_mean[i], peak - t.f0[i]
+        reach = sqrt(2.0 * (REACH_NATS + 0.5 * t.from_mean[0] * t.from_mean[0] / t.v[0]) * t.v[0]) + 2.0 * sqrt(t.v[0])
+        low, high = -t.from_mean[0], peak - t.f0[0]
         low, high = low if low < high else high, high if low < high else low
         low, high = low if low < 0.0 else 0.0, high if high > 0.0 else 0.0
-        lowest, highest = -t.from_mean[i] - reach, -t.from_mean[i] + reach
-        lowest = bisect_end(kind, t, i, &p, top, low if low > lowest else lowest, lowest)
-        highest = bisect_end(kind, t, i, &p, top, high if high < highest else highest, highest)
-        centres[1], centres[2] = -t.from_mean[i], peak - t.f0[i]
+        lowest, highest = -t.from_mean[0] - reach, -t.from_mean[0] + reach
+        lowest = bisect_end(kind, t, &p, top, low if low > lowest else lowest, lowest)
+        highest = bisect_end(kind, t, &p, top, high if high < highest else highest, highest)
+        centres[1], centres[2] = -t.from_mean[0], peak - t.f0[0]
         count = 3
         for _pass in range(2):
             for k in range(2):
                 if centres[k] > centres[k + 1]:
                     swap = centres[k]
                     centres[k], centres[k + 1] = centres[k + 1], swap
-    if integrate_by_doubling(kind, t, i, lowest, highest):
+    if integrate_by_doubling(kind, t, lowest, highest):
         return
     for j in range(SUMS):
         sums[j] = 0.0
@@ -357,10 +333,10 @@ cdef inline void integrate_adaptively(int kind, Tile *t, Py_ssize_t i) noexcept 
                 continue
             low = lowest if j == 0 or centres[j - 1] < lowest else 0.5 * (centres[j - 1] + centres[j])
             high = highest if j == count - 1 or centres[j + 1] > highest else 0.5 * (centres[j] + centres[j + 1])
-            add_side(kind, t, i, &p, centres[j], low, sums, unresolved)
-            add_side(kind, t, i, &p, centres[j], high, sums, unresolved)
-    put_sums(t, i, sums)
+            add_side(kind, t, &p, centres[j], low, sums, unresolved)
+            add_side(kind, t, &p, centres[j], high, sums, unresolved)
+    put_sums(t, sums)
     # sites of wide cavities are made of moments of f
     if not (sums[0] < INFINITY and unresolved[0] <= MAX_UNRESOLVED_SHARE * sums[0]
             and unresolved[1] <= MAX_UNRESOLVED_SHARE * sums[2]):
-        t.total[i] = t.l1[i] = t.l2[i] = NAN
+        t.total[0] = t.l1[0] = t.l2[0] = NAN

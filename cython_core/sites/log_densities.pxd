@@ -1,6 +1,7 @@
 """log p of the kinds whose sites are integrals, in what keeps its digits: l = e log p(y|f) with two derivatives in f.
 
-Each function is inlined with a constant kind, and has no branches, so that a loop over sites or over nodes vectorises.
+Each function is inlined with a constant kind, and has no branches, so that a loop over sites or over nodes vectorises:
+that of quadrature_nodes.pxd; all else calls `evaluate_slopes`.
 e is the power, and a, b, c are
 
     LOGIT                sigmoid(f)
@@ -249,6 +250,11 @@ cdef inline template slopes(int kind, const Density *p, double f, Slopes *out) n
         beta_slopes(p, f, out)
     else:
         beta_binomial_slopes(p, f, out)
+
+
+cdef inline void evaluate_slopes(int kind, const Density *p, double f, Slopes *out) noexcept nogil:
+    """Those of a kind that is known when it runs: compiled once."""
+    slopes(kind, p, f, out)
 
 
 cdef inline double log_mean(double p, double not_p, double x) noexcept nogil:

@@ -1,44 +1,114 @@
 """Sites by quadrature, one or a tile of them: the steps of quadrature_steps.pxd in their order, with the same bits."""
 
 from cavity._core.adaptive_quadrature cimport integrate_adaptively
-from cavity._core.lanes cimport template
-from cavity._core.quadrature_panels cimport by_panels
+from cavity._core.lanes cimport cv8_add, cv8_load, cv8_set, template
 from cavity._core.quadrature_nodes cimport hermite_counts, hermite_logs, hermite_nodes
+from cavity._core.quadrature_panels cimport add_panels
 from cavity._core.quadrature_steps cimport (
-    MAX_NEWTON_STEPS, Lanes, Node, Tile, begin_anchor, choose_narrow_rule, choose_rule, concave_range, end_anchor,
-    finish_site, improve_anchor, is_adaptive, shrink_range, student_anchor, student_range, weigh_narrow_node,
-    weigh_node,
+    MAX_NEWTON_STEPS, begin_anchor, bound_curvature, choose_narrow_rule, choose_rule, concave_range, end_anchor,
+    find_top, find_unit, finish_site, improve_anchor, is_adaptive, move_left_end, move_right_end, place_narrow_nodes,
+    place_nodes, student_anchor, student_range, weigh_node,
 )
 from cavity._core.simd cimport CV_LANES
+from cavity._core.site_integrands cimport (
+    INTEGRAND_FIELDS, Lanes, Tile, copy_lane, evaluate_nodes, evaluate_slopes_of, spread,
+)
 from cavity._core.site_types cimport (
     BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
     TWEEDIE, ZERO_MIXTURE, Form, Tilted,
 )
 
 
+# ---------------------------------------------------------------- steps that are compiled once for all kinds, in `lanes` lanes
+
+
+cdef inline template improve_anchors_in(int kind, Tile *t, int lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef double moving = lanes
+    cdef int _step
+    for _step in range(MAX_NEWTON_STEPS):
+        if moving == 0.0:
+            break
+        for i in range(lanes):
+            t.node_f[i] = t.next[i]
+        evaluate_slopes_of(kind, t, lanes)
+        for i in range(lanes):
+            improve_anchor(t, i)
+        moving = 0.0
+        for i in range(lanes):
+            moving += t.moving[i]
+
+
+cdef inline void improve_anchors(int kind, Tile *t, int lanes) noexcept nogil:
+    if lanes == 1:
+        improve_anchors_in(kind, t, 1)
+    else:
+        improve_anchors_in(kind, t, CV_LANES)
+
+
+cdef inline void choose_narrow_rules(Tile *t, int lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    if lanes == 1:
+        choose_narrow_rule(t, 0)
+    else:
+        for i in range(CV_LANES):
+            choose_narrow_rule(t, i)
+
+
+cdef inline template shrink_ranges_in(int kind, Tile *t, int steps, int lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef int _step
+    for _step in range(steps):
+        for i in range(lanes):
+            t.node_x[i] = t.left[i]
+        evaluate_nodes(kind, t, lanes)
+        for i in range(lanes):
+            move_left_end(t, i)
+        for i in range(lanes):
+            t.node_x[i] = t.right[i]
+        evaluate_nodes(kind, t, lanes)
+        for i in range(lanes):
+            move_right_end(t, i)
+
+
+cdef inline void shrink_ranges(int kind, Tile *t, int steps, int lanes) noexcept nogil:
+    """Both ends some steps nearer."""
+    if lanes == 1:
+        shrink_ranges_in(kind, t, steps, 1)
+    else:
+        shrink_ranges_in(kind, t, steps, CV_LANES)
+
+
+cdef inline void finish_sites(Tile *t, int lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    if lanes == 1:
+        finish_site(t, 0)
+    else:
+        for i in range(CV_LANES):
+            finish_site(t, i)
+
+
 cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     """Steps 1 to 4, but for the sums."""
     cdef Py_ssize_t i
-    cdef double moving = lanes, narrow
-    cdef int _step
+    cdef double narrow
+    for i in range(lanes):
+        bound_curvature(kind, t, i)
     if kind == STUDENT_T:
         for i in range(lanes):
             student_anchor(t, i)
     else:
         for i in range(lanes):
+            t.node_f[i] = t.m[i]
+        evaluate_slopes_of(kind, t, lanes)
+        for i in range(lanes):
             begin_anchor(kind, t, i)
-        for _step in range(MAX_NEWTON_STEPS):
-            if moving == 0.0:
-                break
-            for i in range(lanes):
-                improve_anchor(kind, t, i)
-            moving = 0.0
-            for i in range(lanes):
-                moving += t.moving[i]
+        improve_anchors(kind, t, lanes)
     for i in range(lanes):
         end_anchor(kind, t, i)
     for i in range(lanes):
-        choose_narrow_rule(kind, t, i)
+        find_unit(kind, t, i)
+    choose_narrow_rules(t, lanes)
     narrow = 0.0
     for i in range(lanes):
         narrow += 1.0 if t.rule[i] > 0.0 else 0.0
@@ -49,85 +119,76 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
             student_range(t, i)
         else:
             concave_range(kind, t, i)
-    for _step in range(0 if kind == STUDENT_T else 2 if kind == PROBIT or kind == BINOMIAL else 3):
-        for i in range(lanes):
-            shrink_range(kind, t, i)
+    if kind != STUDENT_T:
+        shrink_ranges(kind, t, 2 if kind == PROBIT or kind == BINOMIAL else 3, lanes)
     for i in range(lanes):
         choose_rule(kind, t, i)
 
 
-cdef inline template add_node(Tile *t, Py_ssize_t i, double g, double x, const Node *at) noexcept nogil:
-    t.total[i] += g
-    t.first[i] += g * x
-    t.second[i] += g * x * x
-    t.change[i] += g * at.change
-    t.square[i] += g * at.change * at.change
-    t.bend[i] += g * at.l2
+# ---------------------------------------------------------------- sums
 
 
-cdef inline template sum_smooth_rule(int kind, Tile *t) noexcept nogil:
-    """Node by node, sites in lanes."""
-    cdef Py_ssize_t i
-    cdef double most = 0.0, g, x
-    cdef Node at
-    cdef int j
-    for i in range(CV_LANES):
-        most = t.count[i] if t.count[i] > most else most
-    for j in range(<int> most):
-        for i in range(CV_LANES):
-            weigh_node(kind, t, i, j, &g, &x, &at)
-            add_node(t, i, g, x, &at)
-
-
-cdef inline template sum_narrow_rules(int kind, Tile *t) noexcept nogil:
-    """The same, each site by its own rule, beyond whose last node there are weights of 0."""
+cdef inline template add_nodes_of_tile(int kind, Tile *t) noexcept nogil:
     cdef Py_ssize_t i
     cdef double g, x
-    cdef Node at
-    cdef int j, most = 0, rule, mixed = 0
+    evaluate_nodes(kind, t, CV_LANES)
+    for i in range(CV_LANES):
+        g, x = weigh_node(t, i), t.node_x[i]
+        t.total[i] += g
+        t.first[i] += g * x
+        t.second[i] += g * x * x
+        t.change[i] += g * t.node_change[i]
+        t.square[i] += g * t.node_change[i] * t.node_change[i]
+        t.bend[i] += g * t.node_l2[i]
+
+
+cdef inline void sum_rules(int kind, Tile *t) noexcept nogil:
+    """Node by node, sites in lanes: those with the smooth rule, then the others, which have 0 beyond their last node."""
+    cdef Py_ssize_t i
+    cdef int j, smooth = 0, narrow = 0, rule = 0, mixed = 0
     cdef int rules[CV_LANES]
     cdef Lanes places, log_weights
     for i in range(CV_LANES):
+        smooth = <int> t.count[i] if t.count[i] > smooth else smooth
         rule = <int> t.rule[i] - 1
         rules[i] = rule if rule >= 0 else 0
         j = hermite_counts[rule] if rule >= 0 else 0
-        most = j if j > most else most
+        narrow = j if j > narrow else narrow
         mixed += t.rule[i] != t.rule[0]
-    if mixed == 0:
-        for j in range(most):
+    for j in range(smooth + narrow):
+        if j < smooth:
+            place_nodes(t, cv8_set(j))
+        elif mixed == 0:
+            place_narrow_nodes(t, cv8_set(hermite_nodes[rule][j - smooth]), cv8_set(hermite_logs[rule][j - smooth]))
+        else:
             for i in range(CV_LANES):
-                weigh_narrow_node(kind, t, i, hermite_nodes[rule][j], hermite_logs[rule][j], &g, &x, &at)
-                add_node(t, i, g, x, &at)
-        return
-    for j in range(most):
-        for i in range(CV_LANES):
-            places[i], log_weights[i] = hermite_nodes[rules[i]][j], hermite_logs[rules[i]][j]
-        for i in range(CV_LANES):
-            weigh_narrow_node(kind, t, i, places[i], log_weights[i], &g, &x, &at)
-            add_node(t, i, g, x, &at)
+                places[i] = hermite_nodes[rules[i]][j - smooth]
+                log_weights[i] = hermite_logs[rules[i]][j - smooth]
+            place_narrow_nodes(t, cv8_load(places), cv8_load(log_weights))
+        add_nodes_of_tile(kind, t)
 
 
-cdef inline template put_terms(Lanes *terms, int j, double g, double x, const Node *at) noexcept nogil:
-    terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
-    terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
-
-
-cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
+cdef inline void sum_alone(int kind, Tile *t) noexcept nogil:
     """The narrow or the smooth rule of the site in lane 0: nodes in lanes, added in the same order."""
     cdef Lanes terms[6]
     cdef double g, x
-    cdef Node at
     cdef int part, j, rule = <int> t.rule[0] - 1, count = hermite_counts[rule] if rule >= 0 else <int> t.count[0]
+    cdef Lanes numbers
+    for j in range(CV_LANES):
+        numbers[j] = j
+    spread(t, 0, t)
     for part in range((count + CV_LANES - 1) // CV_LANES):
         if rule >= 0:
-            for j in range(CV_LANES):
-                weigh_narrow_node(kind, t, 0, hermite_nodes[rule][part * CV_LANES + j],
-                                  hermite_logs[rule][part * CV_LANES + j], &g, &x, &at)
-                put_terms(terms, j, g, x, &at)
-        elif not is_adaptive(kind):
-            for j in range(CV_LANES):
-                weigh_node(kind, t, 0, part * CV_LANES + j, &g, &x, &at)
-                put_terms(terms, j, g, x, &at)
+            place_narrow_nodes(t, cv8_load(hermite_nodes[rule] + part * CV_LANES),
+                               cv8_load(hermite_logs[rule] + part * CV_LANES))
+        else:
+            place_nodes(t, cv8_add(cv8_set(part * CV_LANES), cv8_load(numbers)))
+        evaluate_nodes(kind, t, CV_LANES)
+        for j in range(CV_LANES):
+            g, x = weigh_node(t, j), t.node_x[j]
+            terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
+            terms[3][j] = g * t.node_change[j]
+            terms[4][j], terms[5][j] = g * t.node_change[j] * t.node_change[j], g * t.node_l2[j]
         for j in range(CV_LANES):
             t.total[0] += terms[0][j]
             t.first[0] += terms[1][j]
@@ -138,59 +199,56 @@ cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
 
 
 cdef inline void integrate_wide(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """The rule of lane i, which is in all lanes of another tile for that."""
+    cdef Tile one
+    spread(t, i, &one)
+    copy_lane(t, i, &one, 0, INTEGRAND_FIELDS)
     if is_adaptive(kind):
-        integrate_adaptively(kind, t, i)
+        integrate_adaptively(kind, &one)
     else:
-        by_panels(kind, t, i)
+        add_panels(kind, &one)
+    copy_lane(&one, 0, t, i, 0)
 
 
 cdef inline template integrate_tile(int kind, Tile *t) noexcept nogil:
-    """Sites of one kind in all lanes."""
+    """Sites of one kind in all lanes; loops over them vectorise if `kind` is a compile-time constant."""
     cdef Py_ssize_t i
     find_rule(kind, t, CV_LANES)
-    if not is_adaptive(kind):
-        sum_smooth_rule(kind, t)
-    sum_narrow_rules(kind, t)
+    sum_rules(kind, t)
     for i in range(CV_LANES):
         if t.count[i] == 0.0 and t.rule[i] == 0.0:
             integrate_wide(kind, t, i)
     for i in range(CV_LANES):
-        finish_site(kind, t, i)
+        find_top(kind, t, i)
+    finish_sites(t, CV_LANES)
 
 
-cdef inline template integrate_constant_kind(bint alone, int kind, Tile *t) noexcept nogil:
-    """All steps of a tile, or the smooth rule of a site alone; both vectorise if `kind` is a compile-time constant."""
-    if alone:
-        sum_alone(kind, t)
-    else:
-        integrate_tile(kind, t)
-
-
-cdef inline template dispatch_kind(bint alone, int kind, Tile *t) noexcept nogil:
+cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
+    """Sites of one kind in all lanes."""
     if kind == LOGIT:
-        integrate_constant_kind(alone, LOGIT, t)
+        integrate_tile(LOGIT, t)
     elif kind == PROBIT:
-        integrate_constant_kind(alone, PROBIT, t)
+        integrate_tile(PROBIT, t)
     elif kind == POISSON:
-        integrate_constant_kind(alone, POISSON, t)
+        integrate_tile(POISSON, t)
     elif kind == NEGATIVE_BINOMIAL:
-        integrate_constant_kind(alone, NEGATIVE_BINOMIAL, t)
+        integrate_tile(NEGATIVE_BINOMIAL, t)
     elif kind == BINOMIAL:
-        integrate_constant_kind(alone, BINOMIAL, t)
+        integrate_tile(BINOMIAL, t)
     elif kind == STUDENT_T:
-        integrate_constant_kind(alone, STUDENT_T, t)
+        integrate_tile(STUDENT_T, t)
     elif kind == TRUNCATED:
-        integrate_constant_kind(alone, TRUNCATED, t)
+        integrate_tile(TRUNCATED, t)
     elif kind == ZERO_MIXTURE:
-        integrate_constant_kind(alone, ZERO_MIXTURE, t)
+        integrate_tile(ZERO_MIXTURE, t)
     elif kind == LOGISTIC_INTERVAL:
-        integrate_constant_kind(alone, LOGISTIC_INTERVAL, t)
+        integrate_tile(LOGISTIC_INTERVAL, t)
     elif kind == TWEEDIE:
-        integrate_constant_kind(alone, TWEEDIE, t)
+        integrate_tile(TWEEDIE, t)
     elif kind == BETA:
-        integrate_constant_kind(alone, BETA, t)
+        integrate_tile(BETA, t)
     else:
-        integrate_constant_kind(alone, BETA_BINOMIAL, t)
+        integrate_tile(BETA_BINOMIAL, t)
 
 
 cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, double v) noexcept nogil:
@@ -199,23 +257,17 @@ cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, do
     t.m[i], t.v[i] = t.unshifted[i] + form.shift, form.scale * form.scale * v
 
 
-cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
-    """Sites of one kind in all lanes."""
-    dispatch_kind(False, kind, t)
-
-
 cdef inline Tilted quadrature_site(const Form *form, double m, double v) noexcept nogil:
-    """All nan where more than MAX_PANELS panels would be needed.
-
-    Steps that do not vectorise are compiled once for all kinds.
-    """
+    """All nan where more than MAX_PANELS panels would be needed."""
     cdef Tile t
     cdef Tilted out
     fill_lane(&t, 0, form, m, v)
     find_rule(form.kind, &t, 1)
-    dispatch_kind(True, form.kind, &t)
     if t.count[0] == 0.0 and t.rule[0] == 0.0:
         integrate_wide(form.kind, &t, 0)
-    finish_site(form.kind, &t, 0)
+    else:
+        sum_alone(form.kind, &t)
+    find_top(form.kind, &t, 0)
+    finish_sites(&t, 1)
     out.log_z, out.d1, out.d2, out.tau, out.rho = t.log_z[0], t.d1[0], t.d2[0], t.tau[0], t.rho[0]
     return out

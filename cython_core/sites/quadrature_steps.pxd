@@ -23,17 +23,19 @@
 6. Finish: E l', E l'', Var l' give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment forms
    d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
 
-Each function is one step for lane i of a tile of sites side by side, inlined for one kind, without branches: a loop
-over lanes vectorises. A lane does not look at others, so a site has the same bits in any company.
+Each function is one step for lane i of a tile of sites side by side, without branches: a loop over lanes vectorises.
+Templates that have a kind are inlined for it; all else, the integrand above all (site_integrands.pxd), is compiled once. A
+lane does not look at others, so a site has the same bits in any company.
 """
 
 from libc.math cimport INFINITY, M_PI, ceil, fabs, sqrt
 
 from cavity._core.constants cimport HALF_LOG_2PI
-from cavity._core.lanes cimport template
+from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_max, cv8_mul, cv8_set, cv8_store, cv8_sub, template
 from cavity._core.log_densities cimport Chance, Density, Slopes, below_top, chance, slopes
 from cavity._core.quadrature_nodes cimport HERMITE_RULES
-from cavity._core.simd cimport CV_LANES, cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
+from cavity._core.simd cimport CV_LANES, cv_exp, cv_log, cv_log_1p
+from cavity._core.site_integrands cimport Tile, density
 from cavity._core.site_types cimport (
     BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
     TWEEDIE, ZERO_MIXTURE,
@@ -47,6 +49,7 @@ cdef extern from *:
     #define CV_FAINT_RATE 0.1
     #define CV_MAX_CURVED_SHARE 0.3
     #define CV_MIN_SHARE_ERROR 1e-12
+    #define CV_NO_WEIGHT -1e308
     static const double CV_HERMITE_BOUNDS[6][4] = {
         {0.02, 3e-6, 3e-6, 0.0}, {0.1, 5e-4, 5e-4, 0.0},
         {0.15, 0.0019, 0.0025, 0.008}, {0.3, 0.014, 0.018, 0.0285},
@@ -56,6 +59,7 @@ cdef extern from *:
     const double ACCURACY_NATS "CV_ACCURACY_NATS"
     const double FAINT_RATE "CV_FAINT_RATE"  # of rates, and of the smaller of p and 1 - p, that may grow a lot
     const double MAX_CURVED_SHARE "CV_MAX_CURVED_SHARE"  # of 1/v, of upward curvature of l that leaves h concave
+    const double NO_WEIGHT "CV_NO_WEIGHT"               # log of a weight that stands for 0
     const double MIN_SHARE_ERROR "CV_MIN_SHARE_ERROR"  # of l'' in d2
     # bounds of s/L and of k s/L, which also is at most the third less s/L times the fourth
     const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[6][4]
@@ -64,38 +68,6 @@ cdef extern from *:
 cdef enum:
     MAX_NEWTON_STEPS = 4000                    # of Newton to the anchor; a handful is typical, or one a unit of f
     MAX_NODES = 256                     # of the smooth rule
-
-ctypedef double Lanes[CV_LANES]             # a number of each site
-
-cdef struct Tile:
-    # the sites
-    Lanes power, y, a, b, c                                              # log p, see log_densities.pxd
-    Lanes constant                                                       # and its part without f
-    Lanes m, v                                                           # cavity of scale f + shift
-    Lanes scale, unshifted                                               # and its mean without the shift
-    # 1. anchor, and l, l', l'' there
-    Lanes low, high, next, moving
-    Lanes f0, l, l1, l2
-    Lanes from_mean                                                      # f0 - m
-    Lanes pull, half_precision                                           # (f0 - m)/v, 1/(2 v)
-    Lanes slope                                                          # h'(f0)
-    Lanes small, rest, side                                              # of sigmoid(f0 - b), see Chance
-    # 2. range, relative to the anchor
-    Lanes grow_left, grow_right, top_left, top_right                     # see tilt, and its `highest`
-    Lanes left, right
-    # 3. and 4. nodes: left + H (j + 1/2), or the Gaussian's sd times those of rule - 1 where rule > 0
-    Lanes step, count, rule
-    # 3. to 5.: integrals of g = exp(h(f) - h(f0)) times 1, x, x^2, l' - l'(f0), its square, l''
-    Lanes total, first, second, change, square, bend
-    # 6. what the site says
-    Lanes log_z, d1, d2, tau, rho
-
-cdef struct Node:
-    double h, change, l2                 # h(f) - h(f0), l'(f) - l'(f0), l''(f)
-
-
-cdef inline template density(const Tile *t, Py_ssize_t i, Density *out) noexcept nogil:
-    out.power, out.y, out.a, out.b, out.c = t.power[i], t.y[i], t.a[i], t.b[i], t.c[i]
 
 
 cdef inline bint is_adaptive(int kind) noexcept nogil:
@@ -126,20 +98,19 @@ cdef inline template bound_upward_curvature(int kind, const Density *p, double *
 
 
 cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """Where Newton starts, and a bracket of the mode, for concave log p: m and m + v l'(m), as l' falls."""
+    """Where Newton starts, and a bracket of the mode, for concave log p: m and m + v l'(m), as l' falls.
+
+    node_change and node_l2 are l' and l'' at m.
+    """
     cdef Density p
-    cdef Slopes at
-    cdef double m = t.m[i], v = t.v[i], log_y, low, high, start, above, below, steepest, newton
-    cdef bint rises, far
+    cdef double m = t.m[i], v = t.v[i], l1 = t.node_change[i], log_y, low, high, start, above, below, newton
+    cdef bint rises = l1 > 0.0, far
     density(t, i, &p)
-    slopes(kind, &p, m, &at)
-    rises = at.l1 > 0.0
     if not is_concave(kind):                                # at most 1/(1 - 0.3) times as far, else no anchor is needed
-        bound_upward_curvature(kind, &p, &steepest)
-        at.l1 = at.l1 if v * steepest < MAX_CURVED_SHARE else 0.0
-    newton = m + at.l1 / (1.0 / v - at.l2)                  # in narrow cavities that is the mode but for rounding
-    at.l1 = at.l1 if is_concave(kind) else 1.5 * at.l1
-    low, high = m if rises else m + v * at.l1, m + v * at.l1 if rises else m
+        l1 = l1 if t.is_curved[i] == 0.0 else 0.0
+    newton = m + l1 / (1.0 / v - t.node_l2[i])              # in narrow cavities that is the mode but for rounding
+    l1 = l1 if is_concave(kind) else 1.5 * l1
+    low, high = m if rises else m + v * l1, m + v * l1 if rises else m
     start = m
     if kind == POISSON:                                     # exp(m) may have overflown; the mode is below that of p
         log_y = cv_log(p.y if p.y > 0.0 else 1.0)
@@ -171,21 +142,17 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
     t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
 
 
-cdef inline template improve_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+cdef inline template improve_anchor(Tile *t, Py_ssize_t i) noexcept nogil:
     """A step by Newton, bisection where that leaves the bracket; lanes that are there stay, to the last bit."""
-    cdef Density p
-    cdef Slopes at
     cdef double f = t.next[i], v = t.v[i], low = t.low[i], high = t.high[i], slope, bend, step, next
     cdef bint converged
-    density(t, i, &p)
-    slopes(kind, &p, f, &at)
-    slope, bend = at.l1 - (f - t.m[i]) / v, 1.0 / v - at.l2
+    slope, bend = t.node_change[i] - (f - t.m[i]) / v, 1.0 / v - t.node_l2[i]
     low, high = f if slope > 0.0 else low, high if slope > 0.0 else f
     step = slope / bend
     converged = (slope * step < MIN_NEWTON_GAIN) | (high <= low)
     next = f + step
     next = next if (next > low) & (next < high) else 0.5 * (low + high)
-    t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
+    t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, t.node_h[i], t.node_change[i], t.node_l2[i]
     t.low[i], t.high[i], t.next[i] = low, high, f if converged else next
     t.moving[i] = 0.0 if converged else 1.0
 
@@ -227,31 +194,39 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
 # ------------------------------------------------------------------------------------------------ 3. narrow rule
 
 
-cdef inline template find_unit(int kind, const Density *p, double f, double *out) noexcept nogil:
-    """L at f, in units of which derivatives of log p are at most about as large as the second one."""
-    cdef double odds                                        # or scale
-    out[0] = 1.0
-    if kind == PROBIT or kind == BINOMIAL:                  # log Phi rises and falls like exp(f^2/2)
-        odds = p.b if kind == PROBIT else 1.0
-        out[0] = odds / (1.5 + fabs(f) / odds)
-    elif kind == STUDENT_T:                                 # poles at y +- i sqrt(b), those of logistic kinds at pi
-        out[0] = sqrt(p.b) / M_PI
-    elif kind == TRUNCATED or kind == BETA or kind == BETA_BINOMIAL:
-        out[0] = 0.5
-    elif kind == ZERO_MIXTURE:                              # zeros of p where exp(f) is the odds and i pi
-        odds = p.b - p.a
-        out[0] = 0.5 / (1.0 + 0.5 * (odds if odds > 0.0 else 0.0))
-
-
-cdef inline template choose_narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """The rule with fewest nodes whose bounds hold; 0 where there is none."""
+cdef inline template bound_curvature(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """Whether l bends upward too much for an anchor and a narrow rule."""
     cdef Density p
-    cdef double local = 1.0 / (1.0 / t.v[i] - t.l2[i]), s = sqrt(local), L, relative, skew, rule = 0.0, steepest, most
+    cdef double steepest
+    t.is_curved[i] = 0.0
+    if not is_concave(kind):
+        density(t, i, &p)
+        bound_upward_curvature(kind, &p, &steepest)
+        t.is_curved[i] = 0.0 if t.v[i] * steepest < MAX_CURVED_SHARE else 1.0
+
+
+cdef inline template find_unit(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """L at f0, in units of which derivatives of log p are at most about as large as the second one."""
+    cdef double odds                                        # or scale
+    t.unit[i] = 1.0
+    if kind == PROBIT or kind == BINOMIAL:                  # log Phi rises and falls like exp(f^2/2)
+        odds = t.b[i] if kind == PROBIT else 1.0
+        t.unit[i] = odds / (1.5 + fabs(t.f0[i]) / odds)
+    elif kind == STUDENT_T:                                 # poles at y +- i sqrt(b), those of logistic kinds at pi
+        t.unit[i] = sqrt(t.b[i]) / M_PI
+    elif kind == TRUNCATED or kind == BETA or kind == BETA_BINOMIAL:
+        t.unit[i] = 0.5
+    elif kind == ZERO_MIXTURE:                              # zeros of p where exp(f) is the odds and i pi
+        odds = t.b[i] - t.a[i]
+        t.unit[i] = 0.5 / (1.0 + 0.5 * (odds if odds > 0.0 else 0.0))
+
+
+cdef inline template choose_narrow_rule(Tile *t, Py_ssize_t i) noexcept nogil:
+    """The rule with fewest nodes whose bounds hold; 0 where there is none."""
+    cdef double local = 1.0 / (1.0 / t.v[i] - t.l2[i]), s = sqrt(local), relative, skew, rule = 0.0, most
     cdef double share = fabs(t.l2[i]) * local, tilt = fabs(t.slope[i]) * s, cube = tilt * tilt * tilt, moved
     cdef int k
-    density(t, i, &p)
-    find_unit(kind, &p, t.f0[i], &L)
-    relative = s / L
+    relative = s / t.unit[i]
     skew = share * relative
     moved = tilt * (0.25 * cube + skew)
     for k in range(HERMITE_RULES - 1, -1, -1):
@@ -261,51 +236,11 @@ cdef inline template choose_narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcep
         elif k == 0:
             most = most if share * moved <= MIN_SHARE_ERROR else -1.0
         rule = k + 1.0 if (relative <= HERMITE_BOUNDS[k][0]) & (skew <= HERMITE_BOUNDS[k][1]) & (skew <= most) else rule
-    if not is_concave(kind):
-        bound_upward_curvature(kind, &p, &steepest)
-        rule = rule if t.v[i] * steepest < MAX_CURVED_SHARE else 0.0
+    rule = rule if t.is_curved[i] == 0.0 else 0.0
     t.rule[i], t.count[i], t.step[i] = rule, 0.0, s if rule > 0.0 else 1.0
+    t.narrow_step[i], t.narrow_weight[i] = s if rule > 0.0 else 0.0, 0.0 if rule > 0.0 else -INFINITY
     t.left[i] = t.right[i] = 0.0
     t.total[i] = t.first[i] = t.second[i] = t.change[i] = t.square[i] = t.bend[i] = 0.0
-
-
-# ------------------------------------------------------------------------------------------------ the integrand
-
-
-cdef inline template poisson_node(const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
-    """The terms linear in x nearly cancel: their sum is the slope."""
-    cdef double rate = -t.l2[i], u = rate * cv_exp_rest(x)
-    out.h = x * (t.slope[i] - t.half_precision[i] * x) - u
-    out.change = -(u + rate * x)
-    out.l2 = -(u + rate * x + rate)
-
-
-cdef inline template negative_binomial_node(const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
-    """In p and -p', or their complements, whichever are small: log(1 + p (exp(x) - 1)) is what log(1 - p) falls by."""
-    cdef double e = t.power[i], y = t.y[i], r = t.a[i], n = e * (y + r), p = t.small[i], q = t.rest[i]
-    cdef bint low = t.side[i] > 0.0
-    cdef double of_q = e * (y if low else -r), of_p = e * (r if low else -y)
-    cdef double to_there = t.side[i] * x
-    cdef double near = to_there if to_there < 700.0 else 700.0          # exp may overflow
-    cdef double rise = p * (cv_exp_rest(near) + near), inv = 1.0 / (1.0 + rise)
-    cdef double log_one = cv_log_1p_known(rise, inv)
-    out.h = x * (t.slope[i] - t.half_precision[i] * x) - n * ((log_one + (to_there - near)) - p * to_there)
-    out.change = (of_q * (q * inv) - of_p * ((rise + p) * inv)) - t.l1[i]
-    out.l2 = -n * (q * inv) * ((rise + p) * inv)
-
-
-cdef inline template node(int kind, const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
-    cdef Density p
-    cdef Slopes at
-    if kind == POISSON:
-        poisson_node(t, i, x, out)
-    elif kind == NEGATIVE_BINOMIAL:
-        negative_binomial_node(t, i, x, out)
-    else:
-        density(t, i, &p)
-        slopes(kind, &p, t.f0[i] + x, &at)
-        out.h = (at.value - t.l[i]) - x * (t.pull[i] + t.half_precision[i] * x)
-        out.change, out.l2 = at.l1 - t.l1[i], at.l2
 
 
 # ------------------------------------------------------------------------------------------------ 2. range
@@ -362,25 +297,21 @@ cdef inline template concave_range(int kind, Tile *t, Py_ssize_t i) noexcept nog
         t.right[i] = t.right[i] if t.right[i] < steep else steep
 
 
-cdef inline double nearer(
-    const Tile *t, Py_ssize_t i, const Node *at, double x, double grow, double top, double side,
-) noexcept nogil:
+cdef inline double nearer(const Tile *t, Py_ssize_t i, double grow, double top, double side) noexcept nogil:
     """A step by Newton to where h + min(|x|, grow) is RANGE_NATS below the top. It is concave: ends stay beyond."""
-    cdef double rise = 1.0 if side * x < grow else 0.0, grown = side * x if side * x < grow else grow
-    cdef double fall = at.change + rise * side + (t.slope[i] - 2.0 * t.half_precision[i] * x)
-    return x - (at.h + grown + (RANGE_NATS - top)) / fall
+    cdef double x = t.node_x[i], rise = 1.0 if side * x < grow else 0.0, grown = side * x if side * x < grow else grow
+    cdef double fall = t.node_change[i] + rise * side + (t.slope[i] - 2.0 * t.half_precision[i] * x)
+    return x - (t.node_h[i] + grown + (RANGE_NATS - top)) / fall
 
 
-cdef inline template shrink_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """Both ends a step nearer."""
-    cdef Node at
-    cdef double x = t.left[i], next
-    node(kind, t, i, x, &at)
-    next = nearer(t, i, &at, x, t.grow_left[i], t.top_left[i], -1.0)
+cdef inline template move_left_end(Tile *t, Py_ssize_t i) noexcept nogil:
+    """A step nearer, from the integrand there."""
+    cdef double x = t.left[i], next = nearer(t, i, t.grow_left[i], t.top_left[i], -1.0)
     t.left[i] = next if (next > x) & (next < 0.0) else x
-    x = t.right[i]
-    node(kind, t, i, x, &at)
-    next = nearer(t, i, &at, x, t.grow_right[i], t.top_right[i], 1.0)
+
+
+cdef inline template move_right_end(Tile *t, Py_ssize_t i) noexcept nogil:
+    cdef double x = t.right[i], next = nearer(t, i, t.grow_right[i], t.top_right[i], 1.0)
     t.right[i] = next if (next < x) & (next > 0.0) else x
 
 
@@ -454,53 +385,53 @@ cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     t.count[i], t.step[i] = 0.0 if t.rule[i] > 0.0 else count, t.step[i] if t.rule[i] > 0.0 else step
 
 
-cdef inline template weigh_node(int kind, const Tile *t, Py_ssize_t i, double j, double *g, double *x,
-                                Node *at) noexcept nogil:
-    """Node j of lane i; beyond the last the last one again, of weight 0."""
-    cdef double last = t.count[i] - 1.0, weight
-    x[0] = t.left[i] + t.step[i] * ((j if j < last else last) + 0.5)
-    node(kind, t, i, x[0], at)
-    weight = cv_exp(at.h)
-    g[0] = weight if j <= last else 0.0
+cdef inline template place_nodes(Tile *t, cv8 j) noexcept nogil:
+    """Node j of each lane; beyond the last the last one again, without weight."""
+    cdef cv8 least = cv8_max(cv8_sub(cv8_set(0.0), j), cv8_sub(cv8_set(1.0), cv8_load(t.count)))   # -min(j, last)
+    cv8_store(t.node_x, cv8_add(cv8_load(t.left), cv8_mul(cv8_load(t.step), cv8_sub(cv8_set(0.5), least))))
+    cv8_store(t.log_weight, cv8_mul(cv8_add(least, j), cv8_set(NO_WEIGHT)))
 
 
-cdef inline template weigh_narrow_node(
-    int kind, const Tile *t, Py_ssize_t i, double place, double log_weight, double *g, double *x, Node *at,
-) noexcept nogil:
-    """A node of the narrow rule; in a lane without one that is the anchor, of weight 0."""
-    cdef double weight
-    x[0] = t.step[i] * place if t.rule[i] > 0.0 else 0.0
-    node(kind, t, i, x[0], at)
-    weight = cv_exp(at.h + log_weight)
-    g[0] = weight if t.rule[i] > 0.0 else 0.0
+cdef inline template place_narrow_nodes(Tile *t, cv8 places, cv8 log_weights) noexcept nogil:
+    """A node of the narrow rule; in a lane without one that is the anchor, without weight."""
+    cv8_store(t.node_x, cv8_mul(cv8_load(t.narrow_step), places))
+    cv8_store(t.log_weight, cv8_add(cv8_load(t.narrow_weight), log_weights))
+
+
+cdef inline double weigh_node(const Tile *t, Py_ssize_t i) noexcept nogil:
+    cdef double weight = cv_exp(t.node_h[i] + t.log_weight[i])
+    return weight if t.log_weight[i] > NO_WEIGHT else 0.0
 
 
 # ------------------------------------------------------------------------------------------------ 6. finish
 
 
-cdef inline template finish_site(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+cdef inline template find_top(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    cdef Density p
+    density(t, i, &p)
+    below_top(kind, &p, t.f0[i], t.l[i], &t.top[i])
+
+
+cdef inline template finish_site(Tile *t, Py_ssize_t i) noexcept nogil:
     """The site from the integrals.
 
     Where there are none, the cavity is narrower than the spacing of float64 at its mean, or so far away: then the
     Gaussian at the anchor is all there is.
     """
-    cdef Density p
     cdef double v = t.v[i], total = t.total[i], shift = t.from_mean[i]
     cdef bint some = (total > 0.0) & (total < INFINITY), steady
     cdef double inv = 1.0 / (total if some else 1.0), mean = t.first[i] * inv, change = t.change[i] * inv
     cdef double bend = t.bend[i] * inv, square = t.square[i] * inv - change * change
     cdef double variance = t.second[i] * inv - mean * mean, shrink, at_mode = 1.0 / (1.0 - v * t.l2[i])
     cdef double mass = cv_log(total * (t.step[i] / sqrt(v))) - HALF_LOG_2PI, nearly = 0.5 * cv_log(at_mode)
-    cdef double log_mass = mass if some else nearly, d1, d2, rho, top
+    cdef double log_mass = mass if some else nearly, d1, d2, rho
     # `square` may be negative by rounding, and v large
     steady = (fabs(bend) + (square if square > 0.0 else 0.0)) * v < 0.5
     d1 = t.l1[i] + change if steady else (shift + mean) / v
     d2 = bend + square if steady else (variance / v - 1.0) / v
     shrink = 1.0 + v * d2 if steady else variance / v
     d1, d2, shrink = d1 if some else t.l1[i], d2 if some else t.l2[i] * at_mode, shrink if some else at_mode
-    density(t, i, &p)
-    below_top(kind, &p, t.f0[i], t.l[i], &top)
     rho = -d2 / shrink
-    t.log_z[i] = ((log_mass - 0.5 * shift * shift / v) + top) + p.power * t.constant[i]
+    t.log_z[i] = ((log_mass - 0.5 * shift * shift / v) + t.top[i]) + t.power[i] * t.constant[i]
     t.d1[i], t.d2[i] = t.scale[i] * d1, t.scale[i] * t.scale[i] * d2
     t.tau[i], t.rho[i] = t.scale[i] * (d1 / shrink + t.unshifted[i] * rho), t.scale[i] * t.scale[i] * rho

@@ -6,8 +6,8 @@ from libc.string cimport memcpy, memset
 from cavity._core.closed_form_sites cimport probit_tiles
 from cavity._core.logit_site cimport MAX_LOGIT_VARIANCE, logit_tiles
 from cavity._core.quadrature_sites cimport fill_lane, quadrature_tile
-from cavity._core.quadrature_steps cimport Tile
 from cavity._core.simd cimport CV_LANES
+from cavity._core.site_integrands cimport Tile
 from cavity._core.site_types cimport LOGIT, POISSON, PROBIT, Form, Likelihood, Tilted
 from cavity._core.sites cimport form_of, is_integral, tilted
 

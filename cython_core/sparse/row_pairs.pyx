@@ -36,6 +36,19 @@ cdef inline Py_ssize_t find_row(const int *rows, Py_ssize_t low, Py_ssize_t high
     return low
 
 
+cdef inline void add_multiple(double *target, const double *values, double factor, Py_ssize_t length) noexcept nogil:
+    """target += factor * values; four at once, as cubic splines have them."""
+    cdef Py_ssize_t j
+    if length == 4:
+        target[0] += values[0] * factor
+        target[1] += values[1] * factor
+        target[2] += values[2] * factor
+        target[3] += values[3] * factor
+        return
+    for j in range(length):
+        target[j] += values[j] * factor
+
+
 def runs(const long long[::1] indptr,       # in    (N + 1,)
          const int[::1] indices,             # in    columns in ascending order
          long long[::1] run_indptr,          # out   (N + 1,): where the runs of a row begin
@@ -66,11 +79,14 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
            int[::1] pairs,                   # out   0 where the pattern has not all entries
            Py_ssize_t pair,
            char[::1] is_missing,             # inout (N,): 1 where the pattern has not all entries of a row
+           int[:, ::1] cache,                # inout (a power of 2, 4): columns, run lengths and places looked up before
            Py_ssize_t start,
            Py_ssize_t stop):
     """Number pairs; return the row and column of the last entry that the pattern has not, or -1 and -1."""
     cdef Py_ssize_t i, q, p, end, place, high, j
     cdef int row = -1, column = -1
+    cdef unsigned int mask = <unsigned int> (cache.shape[0] - 1)
+    cdef int *entry
     cdef bint has_all
     with nogil:
         for i in range(start, stop):
@@ -78,6 +94,13 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
                 p, place, high = q, pattern_indptr[indices[q]], pattern_indptr[indices[q] + 1]
                 while p < indptr[i + 1]:
                     end = end_of_run(&indices[0], p, indptr[i + 1])
+                    # multiplicative hashing by an odd number near 2^32 over the golden ratio
+                    entry = &cache[((<unsigned int> indices[q] * 2654435769u) ^ <unsigned int> indices[p]) & mask, 0]
+                    if entry[0] == indices[q] and entry[1] == indices[p] and entry[2] == end - p:
+                        pairs[pair] = entry[3]
+                        pair += 1
+                        p = end
+                        continue
                     place = find_row(&pattern_rows[0], place, high, indices[p])
                     has_all = True
                     for j in range(end - p):
@@ -85,6 +108,8 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
                             row, column, has_all = indices[p + j], indices[q], False
                             is_missing[i] = 1
                             break
+                    if has_all:
+                        entry[0], entry[1], entry[2], entry[3] = indices[q], indices[p], <int> (end - p), <int> place
                     pairs[pair] = <int> place if has_all else 0
                     pair += 1
                     p = end
@@ -102,9 +127,7 @@ def add(const long long[::1] indptr,        # in    (N + 1,)
         double[::1] sums,                    # inout entries of X' diag(rho) X
         Py_ssize_t start,
         Py_ssize_t stop):
-    cdef Py_ssize_t i, p, q, first, end, length, j
-    cdef const double *factor
-    cdef double *target
+    cdef Py_ssize_t i, p, q, first, end, length
     cdef double x
     with nogil:
         for i in range(start, stop):
@@ -116,10 +139,8 @@ def add(const long long[::1] indptr,        # in    (N + 1,)
             for q in range(first, end):
                 x, p = data[q], q
                 while p < end:
-                    target, factor = &sums[pairs[pair]], &scaled[p - first]
                     length = lengths[p - first]
-                    for j in range(length):
-                        target[j] += factor[j] * x
+                    add_multiple(&sums[pairs[pair]], &scaled[p - first], x, length)
                     pair += 1
                     p += length
 
@@ -172,10 +193,8 @@ def variances(const long long[::1] indptr,  # in    (N + 1,)
                 pair += 1
                 p = q + length
                 while p < end:
-                    entry, target = &inverse[pairs[pair]], &beside[p - first]
                     length = lengths[p - first]
-                    for j in range(length):
-                        target[j] += entry[j] * x
+                    add_multiple(&beside[p - first], &inverse[pairs[pair]], x, length)
                     pair += 1
                     p += length
             out[i] = total

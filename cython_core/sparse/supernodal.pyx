@@ -11,6 +11,7 @@ is left or `most` are done. A task is the same on any thread.
 """
 
 from libc.math cimport sqrt
+from libc.string cimport memset
 from scipy.linalg.cython_blas cimport dgemm, dgemv, dsymm, dsyrk, dtrsm, dtrsv
 from scipy.linalg.cython_lapack cimport dpotrf, dpotri
 
@@ -30,6 +31,9 @@ cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *mos
 cdef enum:
     TILE_ROWS = 256                          # rows and columns of a product of panels
     MIN_PRODUCTS_FOR_BLAS = 2000             # loops make fewer in less time than a call of BLAS or LAPACK takes
+    MIN_TOGETHER = 4                         # single pivots in a row whose products one call of BLAS makes, at least
+    MAX_TOGETHER = 64                        # and at most
+    LONG_SHARE = 4                           # these have entries in one row of so many of the panel above them
     FAILED_BEFORE = -1                       # of a supernode: pivots depend on one that is not positive
 
 TILE = TILE_ROWS
@@ -138,12 +142,60 @@ def positions(Supernodes nodes,
             out[k] = tree.starts[s] + at * width_of(tree, s) + low - tree.first[s]
 
 
+cdef Py_ssize_t count_together(const Tree *tree, Py_ssize_t t, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    """How many sources of t from `first` on, before `last`, are single pivots with entries in many rows of t."""
+    cdef Py_ssize_t e = first, m = width_of(tree, t) + below_of(tree, t)
+    while e < last and width_of(tree, tree.sources[e]) == 1 and (
+        (below_of(tree, tree.sources[e]) - tree.begins[e]) * LONG_SHARE >= m
+    ):
+        e += 1
+    return e - first
+
+
+cdef void update_together(const Tree *tree, double *values, Py_ssize_t t, Py_ssize_t first, Py_ssize_t last,
+                          Py_ssize_t top, Py_ssize_t bottom, int *places, double *columns) noexcept nogil:
+    """`update` for sources of one pivot; columns (last - first, bottom)."""
+    cdef Py_ssize_t e, s, i, w = width_of(tree, t)
+    cdef const double *low
+    cdef double *column = columns
+    cdef int width = <int> min(w, bottom), rows = <int> (bottom - top), inner = <int> (last - first)
+    cdef int length = <int> bottom, stride = <int> w
+    memset(columns, 0, (last - first) * bottom * sizeof(double))
+    for e in range(first, last):
+        s, i = tree.sources[e], tree.begins[e]
+        low = values + tree.starts[s] + 1
+        locate(tree, s, i, t, places)
+        while i < below_of(tree, s) and places[i] < bottom:
+            column[places[i]] = low[i]
+            i += 1
+        column += bottom
+    # panel[top:bottom] -= columns[:, top:bottom].T @ columns[:, :w]
+    dgemm("N", "T", &width, &rows, &inner, &MINUS_1, columns, &length, columns + top, &length, &PLUS_1,
+          values + tree.starts[t] + top * w, &stride)
+    for i in range(top, min(bottom, w)):     # zeros above the diagonal
+        memset(values + tree.starts[t] + i * w + i + 1, 0, (width - i - 1) * sizeof(double))
+
+
 cdef void update(const Tree *tree, double *values, Py_ssize_t t, long long first, long long last, Py_ssize_t top,
                  Py_ssize_t bottom, int *places, double *tile) noexcept nogil:
     """Subtract from rows `top` to `bottom` of the panel of t the products of its sources from `first` to `last`.
 
     places: one for each row below a supernode; tile (TILE, TILE).
     """
+    cdef Py_ssize_t most = min(<Py_ssize_t> MAX_TOGETHER, TILE_ROWS * TILE_ROWS // bottom), count
+    while first < last:
+        count = count_together(tree, t, first, min(last, first + most))
+        if count >= MIN_TOGETHER:
+            update_together(tree, values, t, first, first + count, top, bottom, places, tile)
+        else:
+            count = min(count + 1, last - first)
+            update_by_sources(tree, values, t, first, first + count, top, bottom, places, tile)
+        first += count
+
+
+cdef void update_by_sources(const Tree *tree, double *values, Py_ssize_t t, long long first, long long last,
+                            Py_ssize_t top, Py_ssize_t bottom, int *places, double *tile) noexcept nogil:
+    """`update` for one source after the other."""
     cdef Py_ssize_t e, s, start, stop, end, i, j, c, inner, w = width_of(tree, t)
     cdef double *panel = values + tree.starts[t]
     cdef double *low
@@ -347,6 +399,55 @@ cdef void invert_column(const Tree *tree, double *values, Py_ssize_t s, int *pla
     panel[0] = total
 
 
+cdef Py_ssize_t count_inverse_together(const Tree *tree, const int *schedule, Py_ssize_t last,
+                                       Py_ssize_t first) noexcept nogil:
+    """How many supernodes of a schedule from `last` back to `first` are single pivots with many rows of one panel."""
+    cdef Py_ssize_t e = last, s = schedule[last], t, w, b
+    if below_of(tree, s) == 0:
+        return 0
+    t = tree.member[tree.rows[tree.rows_at[s]]]
+    w = width_of(tree, t)
+    first = max(first, last + 1 - min(<Py_ssize_t> MAX_TOGETHER, TILE_ROWS * TILE_ROWS // (2 * w)))
+    while e >= first:
+        s = schedule[e]
+        b = below_of(tree, s)
+        if width_of(tree, s) > 1 or b * LONG_SHARE < w or tree.rows[tree.rows_at[s]] < tree.first[t] or (
+            tree.rows[tree.rows_at[s] + b - 1] >= tree.first[t + 1]
+        ):
+            break
+        e -= 1
+    return last - e
+
+
+cdef void invert_together(const Tree *tree, double *values, const int *schedule, Py_ssize_t last, Py_ssize_t count,
+                          double *work) noexcept nogil:
+    """`invert_column` of supernodes whose rows are all in one panel, of w columns; work (2, count, w)."""
+    cdef Py_ssize_t t = tree.member[tree.rows[tree.rows_at[schedule[last]]]], w = width_of(tree, t), c, i, s
+    cdef const int *rows
+    cdef double *panel
+    cdef double *column
+    cdef double *product
+    cdef double total
+    cdef int size = <int> w, several = <int> count
+    memset(work, 0, count * w * sizeof(double))
+    for c in range(count):
+        s = schedule[last - c]
+        rows, panel, column = tree.rows + tree.rows_at[s], values + tree.starts[s], work + c * w - tree.first[t]
+        for i in range(below_of(tree, s)):
+            column[rows[i]] = panel[1 + i] / panel[0]
+    # work[1] = work[0] @ Z, Z symmetric
+    dsymm("L", "U", &size, &several, &PLUS_1, values + tree.starts[t], &size, work, &size, &TIMES_0,
+          work + count * w, &size)
+    for c in range(count):
+        s = schedule[last - c]
+        rows, panel, column = tree.rows + tree.rows_at[s], values + tree.starts[s], work + c * w - tree.first[t]
+        product, total = column + count * w, 1.0 / (panel[0] * panel[0])
+        for i in range(below_of(tree, s)):
+            total += column[rows[i]] * product[rows[i]]
+            panel[1 + i] = -product[rows[i]]
+        panel[0] = total
+
+
 cdef void gather(const Tree *tree, const double *values, Py_ssize_t s, Py_ssize_t top, Py_ssize_t bottom, bint whole,
                  int *places, double *out) noexcept nogil:
     """Write rows `top` to `bottom` of Z22, (b, b), for the rows below s; above its diagonal only if `whole`."""
@@ -442,10 +543,10 @@ def invert(Supernodes nodes,
            Py_ssize_t stop,                  # in    the first task of another round
            Py_ssize_t most,                  # in    tasks of a call
            int[::1] places,                  # work  for the rows below any supernode
-           double[::1] work,                 # work  of the longest that any of these supernodes needs
+           double[::1] work,                 # work  of the longest that any of these supernodes needs, or TILE * TILE
            long long[::1] counter):
     """A round: tasks are subtrees, from the last to the first."""
-    cdef Py_ssize_t task, e, s
+    cdef Py_ssize_t task, e, s, count
     cdef const Tree *tree = &nodes.tree
     with nogil:
         while True:
@@ -453,12 +554,18 @@ def invert(Supernodes nodes,
             if task < 0:
                 break
             task = both - task
-            for e in range(tasks_at[task + 1] - 1, tasks_at[task] - 1, -1):
-                s = schedule[e]
+            e = tasks_at[task + 1] - 1
+            while e >= tasks_at[task]:
+                s, count = schedule[e], count_inverse_together(tree, &schedule[0], e, tasks_at[task])
+                if count >= MIN_TOGETHER:
+                    invert_together(tree, &values[0], &schedule[0], e, count, &work[0])
+                    e -= count
+                    continue
                 if width_of(tree, s) == 1:
                     invert_column(tree, &values[0], s, &places[0], &work[0])
                 else:
                     invert_panel(tree, &values[0], s, &places[0], &work[0])
+                e -= 1
 
 
 def inverse_strips(Supernodes nodes,

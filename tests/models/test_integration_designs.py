@@ -13,7 +13,7 @@ from cavity.models.integration_designs import integrate, make_two_level_factoria
 def test_designs_have_the_mass_and_moments_of_normal_densities(m):
     A = np.random.default_rng(m).normal(size=(m, m))
     H, centre = A @ A.T + np.eye(m), np.arange(m) / 3.0
-    result = integrate(lambda x: (0.5 - 0.5 * (x - centre) @ H @ (x - centre), None), centre, H, "ccd")
+    result = integrate(lambda x, before: (0.5 - 0.5 * (x - centre) @ H @ (x - centre), None), centre, H, "ccd")
     truth = 0.5 + 0.5 * m * np.log(2.0 * np.pi) - 0.5 * np.linalg.slogdet(H)[1]
     assert result.log_integral == pytest.approx(truth, abs=SUMS)
     mean = result.weights @ result.x
@@ -40,7 +40,9 @@ def skew_log_density(x):
 @pytest.mark.parametrize("m", [1, 2])
 def test_grids_of_skew_densities(m):
     """Against the gamma function and moments of its logarithm."""
-    result = integrate(lambda x: (skew_log_density(x), x.copy()), np.full(m, np.log(3.0)), 3.0 * np.eye(m), "grid")
+    result = integrate(
+        lambda x, before: (skew_log_density(x), x.copy()), np.full(m, np.log(3.0)), 3.0 * np.eye(m), "grid"
+    )
     assert result.log_integral == pytest.approx(m * np.log(2.0), abs=EXPANSION)
     law = stats.loggamma(3.0)
     np.testing.assert_allclose(result.weights @ result.x, law.mean(), atol=0.002)  # beyond a fall of six nats
@@ -52,7 +54,7 @@ def test_grids_of_skew_densities(m):
 def test_stretched_axes_of_skew_densities():
     """The error of a normal approximation is 0.111 nats in four dimensions."""
     x0 = np.full(4, np.log(3.0))
-    result = integrate(lambda x: (skew_log_density(x), None), x0, 3.0 * np.eye(4), "ccd")
+    result = integrate(lambda x, before: (skew_log_density(x), None), x0, 3.0 * np.eye(4), "ccd")
     assert abs(result.log_integral - 4.0 * np.log(2.0)) < 0.04
 
 
@@ -60,7 +62,7 @@ def test_corrections_are_weights_and_not_part_of_the_plain_integral():
     def correct(z, values):
         return 0.1 * z[:, 0]
 
-    def density(x):
+    def density(x, before):
         return -0.5 * float(x[0]) ** 2, None
 
     result = integrate(density, np.zeros(1), np.eye(1), "grid", correct)
@@ -73,8 +75,11 @@ def test_corrections_are_weights_and_not_part_of_the_plain_integral():
 
 def test_points_without_a_density_have_no_weight():
     result = integrate(
-        lambda x: (None, None) if x[0] > 1.0 else (-0.5 * float(x[0]) ** 2, None), np.zeros(1), np.eye(1), "grid"
+        lambda x, before: (None, None) if x[0] > 1.0 else (-0.5 * float(x[0]) ** 2, None),
+        np.zeros(1),
+        np.eye(1),
+        "grid",
     )
     assert np.max(result.x) <= 1.0
     with pytest.raises(ArithmeticError, match="no posterior at the maximum"):
-        integrate(lambda x: (None, None), np.zeros(1), np.eye(1), "grid")
+        integrate(lambda x, before: (None, None), np.zeros(1), np.eye(1), "grid")

@@ -336,7 +336,7 @@ def convert_rows(table, start=0, stop=None, out=None):
     """Return some rows of a checked table (n, D) or column (n,) as float64, in `out` if given; nan is missing."""
     stop = len(table) if stop is None else stop
     out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
-    step = max(1, MAX_NUMBERS_CONVERTED_AT_ONCE // (out.shape[1] if out.ndim > 1 else 1))
+    step = max(1, MAX_NUMBERS_CONVERTED_AT_ONCE // max(1, *out.shape[1:], 1))
     for low in range(start, stop, step):
         high = min(low + step, stop)
         rows = table.iloc[low:high] if hasattr(table, "iloc") else table.slice(low, high - low)

@@ -18,6 +18,7 @@ MAX_PARTS = 16  # each has sums of its own
 MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
 MAX_SUMS = 1 << 24  # of all parts
 MAX_UNSORTED_SUMS = 1 << 16  # beyond which rows are sorted, as sums leave the cache
+LOOKUPS_TO_KEEP = 1 << 16  # of places of pairs: 1 MB
 ENTRIES_PER_CALL = 1 << 18  # of the pattern
 MAX_TABLE = 4  # entries of a table of numbers for each key that is looked up in it
 
@@ -103,8 +104,9 @@ class RowPairs:
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self.is_missing = np.zeros(N, bool)
         self._pairs, self._n_entries = np.empty(self._first_pair[-1], np.int32), len(rows)
+        cache = np.full((LOOKUPS_TO_KEEP, 4), -1, np.int32)
         for pair, at in zip(self._first_pair, firsts, strict=False):
-            arguments = self._pairs, int(pair), self.is_missing.view(np.int8), at, min(at + ROWS_PER_CALL, N)
+            arguments = self._pairs, int(pair), self.is_missing.view(np.int8), cache, at, min(at + ROWS_PER_CALL, N)
             row, column = _kernel.number(self._indptr, self._indices, indptr, rows, *arguments)
             if row >= 0 and self.products is not None:
                 raise ValueError(f"the pattern has no entry in row {row}, column {column}")

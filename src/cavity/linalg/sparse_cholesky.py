@@ -159,7 +159,8 @@ class SparseCholesky:
         task, turn = np.empty(S, np.int32), np.zeros(S, np.int32)
         _analysis.rounds(self._parent, cost, PRODUCTS_PER_TASK, task, turn, np.zeros(S))
         large = (cost > MIN_LARGE_PRODUCTS) | ((w > 1) & (b > MAX_SINGLE_THREAD_ROWS))
-        self._square = int(np.max(np.where(large | (w == 1), b, b * b + b * w + w * w), initial=1))
+        own = np.where(large | (w == 1), b, b * b + b * w + w * w)
+        self._square = int(np.max(own, initial=_kernel.TILE**2))
         small = np.flatnonzero(~large)
         schedule = small[np.lexsort((small, task[small], turn[small]))]
         begins = np.flatnonzero(np.diff(task[schedule], prepend=-1))  # of subtrees, of which some make a task

@@ -26,6 +26,7 @@ from cavity.ep.corrections import (
     N_DRAWS,
     SKETCH_SEED,
     EvidenceCorrection,
+    TiltedCumulants,
     correct_evidence,
     correct_marginals,
     find_tilted_cumulants,
@@ -47,7 +48,10 @@ from cavity.models.standard_errors import curvature
 MAX_AUTO_LEVELS, MAX_AUTO_NUMBERS = 30, 6  # of a group, and of hyperparameters, where "auto" integrates
 AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found on an axis
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
-MAX_DENSE_NUMBERS = 1 << 25  # of correlations between effects and rows
+MAX_CORRECTED_NUMBERS = 1 << 32  # of correlations between effects and rows
+ROWS_PER_BLOCK, MAX_BLOCK_NUMBERS = 2048, 1 << 17  # of these correlations at a time
+MIN_POINT_TOL = 1e-5  # of fits at points apart from the maximum: log evidences have its square as error
+EXTRAPOLATION_WEIGHTS = {2: (2.0, -1.0), 3: (3.0, -3.0, 1.0)}
 
 
 class SiteMoments(NamedTuple):
@@ -71,6 +75,7 @@ class PointPosterior:
     loo: np.ndarray  # (N,) of the rows in use
     find_moments: Callable[[], SiteMoments]
     pin_precisions: np.ndarray | None = None
+    start: Any = None  # sites from which fits nearby start
 
 
 class StoppedIntegral(Exception):
@@ -157,13 +162,17 @@ def integrate_posterior(evidence, search, job, method, start):
     scales = {labels[i]: vector.priors[labels[i]][1] for i in chosen}
     job, counter = job.stage("integral"), count(1)
 
-    def evaluate(free):
+    def evaluate(free, before):
         x = mode.copy()
         x[index] = free
-        value = _evaluate_point(evidence, x, scales)
+        options = {}
+        if before:
+            evidence.start = extrapolate_sites([value.start for value in before])
+            options["tol"] = max(evidence.options.tol, MIN_POINT_TOL)
+        log_density, value = _evaluate_point(evidence, x, scales, options)
         if job.report(next(counter)):
             raise StoppedIntegral
-        return value
+        return log_density, value and replace(value, start=evidence.start)
 
     if not chosen:
         index, method = index[:0], "mode"
@@ -188,16 +197,24 @@ def _check_numbers(method, n):
         raise error_of("integrate", f"must be for at most {most} hyperparameters with {method!r}, got {n}: {way}")
 
 
-def _evaluate_point(evidence, x, scales):
+def extrapolate_sites(sites):
+    """Return sites to start from, from those of up to three points at equal distances, the nearest first."""
+    if len(sites) < 2 or not all(isinstance(values, np.ndarray) for pair in sites for values in pair or [None]):
+        return sites[0] if sites else None
+    weights = EXTRAPOLATION_WEIGHTS[len(sites)]
+    return tuple(sum(w * values for w, values in zip(weights, each, strict=True)) for each in zip(*sites, strict=True))
+
+
+def _evaluate_point(evidence, x, scales, options):
     """Return the log posterior of free numbers and the `PointPosterior`, or None outside bounds or where EP fails.
 
-    `scales` are those of the hyperparameters that are integrated, by their names.
+    `scales` are those of the hyperparameters that are integrated, by their names; `options` replace those of EP.
     """
     vector = evidence.vector
     if not vector.is_inside(x):
         return None, None
     try:
-        point = evidence.at(vector.unpack(x))
+        point = evidence.at(vector.unpack(x), **options)
         if not point.converged:
             return None, None
         value = evidence.make_point_posterior(point)
@@ -240,19 +257,19 @@ def sum_over_pairs(cumulants, effects, matrix, sd):
     return sketch_evidence_correction(cumulants, (matrix @ steps.T).T / sd), None
 
 
-def _correct_by_axes(z, values):
+def _correct_by_axes(u, values):
     """Return R at all points: found at the centre and at the nearest points of each axis, quadratic between."""
     centre = find_correction(values[0])[0].value
-    out = np.full(len(z), centre)
-    for axis in range(z.shape[1]):
-        on_axis = np.flatnonzero((z[:, axis] != 0.0) & (np.sum(z != 0.0, axis=1) == 1))
-        sides = [on_axis[side * z[on_axis, axis] > 0.0] for side in (-1.0, 1.0)]
-        chosen = [side[np.argmin(np.abs(np.abs(z[side, axis]) - AXIS_DISTANCE))] for side in sides if len(side)]
+    out = np.full(len(u), centre)
+    for axis in range(u.shape[1]):
+        on_axis = np.flatnonzero((u[:, axis] != 0.0) & (np.sum(u != 0.0, axis=1) == 1))
+        sides = [on_axis[side * u[on_axis, axis] > 0.0] for side in (-1.0, 1.0)]
+        chosen = [side[np.argmin(np.abs(np.abs(u[side, axis]) - AXIS_DISTANCE))] for side in sides if len(side)]
         if chosen:
-            at = z[chosen, axis]
+            at = u[chosen, axis]
             changes = np.array([find_correction(values[number])[0].value - centre for number in chosen])
             powers = np.arange(1, len(at) + 1)  # a line where there is one side only
-            out += z[:, axis, None] ** powers @ np.linalg.solve(at[:, None] ** powers, changes)
+            out += u[:, axis, None] ** powers @ np.linalg.solve(at[:, None] ** powers, changes)
     return out
 
 
@@ -294,15 +311,25 @@ def _summarise_points(points, method, names, vector):
 def _correct_effects(point, parts):
     """Return the skewness of all effects and the factors of their standard deviations."""
     n = len(point.effects.mean)
+    skewness, factors = np.zeros(n), np.ones(n)
     if parts is None:
-        return np.zeros(n), np.ones(n)
+        return skewness, factors
     cumulants, correlations, sd, matrix = parts
-    skewness, factors = np.empty(n), np.empty(n)
-    step = max(1, MAX_DENSE_NUMBERS // max(n, len(sd)))
-    own = np.sqrt(point.effects.variance)
-    for first in range(0, n, step):
-        some = np.arange(first, min(first + step, n))
-        covariance = point.effects.solve_for(some) @ matrix.T
-        scaled = covariance / own[some, None] / sd
-        skewness[some], factors[some] = correct_marginals(cumulants, scaled, correlations)
+    own, most = np.sqrt(point.effects.variance), MAX_CORRECTED_NUMBERS // len(sd)
+    if n > most:
+        warn(f"the marginals of the first {most} of {n} effects have skewness, those of others not", NumericalWarning)
+    rows = len(sd) if correlations is not None else ROWS_PER_BLOCK
+    blocks = [slice(first, first + rows) for first in range(0, len(sd), rows)]
+    matrices = [matrix[block] for block in blocks]
+    step = max(1, MAX_BLOCK_NUMBERS // rows)
+    for first in range(0, min(n, most), step):
+        some = np.arange(first, min(first + step, n, most))
+        covariance = point.effects.solve_for(some) / own[some, None]
+        skew = 0.0
+        for block, block_matrix in zip(blocks, matrices, strict=True):
+            scaled = (block_matrix @ covariance.T).T / sd[block]
+            of_block = TiltedCumulants(*(values[block] for values in cumulants))
+            added, factors[some] = correct_marginals(of_block, scaled, correlations)
+            skew = skew + added
+        skewness[some] = skew
     return skewness, factors

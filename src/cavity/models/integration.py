@@ -14,9 +14,9 @@ from cavity.base.records import FINITE_REAL, Array, declare
 from cavity.base.scales import SCALES_BY_NAME
 from cavity.base.summary import Table, interval_names
 from cavity.models.integration_designs import (
-    GRID_STEP,
     MAX_GRID_NUMBERS,
     METHOD_NAMES,
+    find_grid_step,
 )
 from cavity.models.marginal import TabulatedMarginal, tabulate_cells, tabulate_skew_normal
 
@@ -141,30 +141,37 @@ class Integration(Frozen):
         return tabulate_skew_normal(name, scale, moments, centre, spread, skewness)
 
     def _refine_grid(self, free):
-        """Free numbers, linear in the coordinates z of the grid, on a grid of an eighth of the step, the weights there
-        and half the width of a cell: with the log density plus |z|^2/2, which changes little, interpolated.
+        """Free numbers, linear in the coordinates z of the grid, on a grid of an eighth of the steps, the weights there
+        and half the widths of cells: with the log weight plus u^2/2, which changes little, interpolated in u.
         """
         z = self.coordinates
-        origin, *steps = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), free)[0]
+        origin, *slopes = np.linalg.lstsq(np.column_stack([np.ones(len(z)), z]), free)[0]
+        levels, at = zip(*(np.unique(column, return_inverse=True) for column in z.T), strict=True)
+        at = np.column_stack(at)
         with np.errstate(divide="ignore"):
             rest = np.maximum(np.log(self.weights), MIN_LOG_WEIGHT)
-        rest += 0.5 * np.sum(z**2, axis=1)
-        sides = [
-            np.arange(low, high + 0.5 * GRID_STEP / N_PARTS, GRID_STEP / N_PARTS)
-            for low, high in zip(z.min(axis=0), z.max(axis=0), strict=True)
-        ]
+        step = find_grid_step(z.shape[1])
+        rest += 0.5 * np.sum((step * (at - at[0])) ** 2, axis=1)  # the first point is the centre
+        sides = [np.arange(N_PARTS * (len(level) - 1) + 1) / N_PARTS for level in levels]
         fine = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, z.shape[1])
         if z.shape[1] == 1:
             order = np.argsort(z[:, 0])
-            inside = interpolate.CubicSpline(z[order, 0], rest[order])(fine[:, 0])
+            inside = interpolate.CubicSpline(at[order, 0], rest[order])(fine[:, 0])
         else:
-            inside = interpolate.CloughTocher2DInterpolator(z, rest)(fine)
-            nearest = set(map(tuple, np.rint(z / GRID_STEP).astype(int).tolist()))
-            is_near = [tuple(point) in nearest for point in np.rint(fine / GRID_STEP).astype(int).tolist()]
-            inside = np.where(is_near, inside, np.nan)  # the points of a grid are no convex set
-        weights = np.exp(np.where(np.isnan(inside), -np.inf, inside) - 0.5 * np.sum(fine**2, axis=1))
-        half = 0.5 * GRID_STEP / N_PARTS * float(np.sum(np.abs(steps)))
-        return origin + fine @ np.array(steps), weights / np.sum(weights), half
+            inside = interpolate.CloughTocher2DInterpolator(at, rest)(fine)
+            is_point = np.zeros(np.max(at, axis=0) + 1, dtype=bool)
+            is_point[tuple(at.T)] = True  # the points of a grid are no convex set
+            inside = np.where(is_point[tuple(np.rint(fine).astype(int).T)], inside, np.nan)
+        weights = np.exp(
+            np.where(np.isnan(inside), -np.inf, inside) - 0.5 * np.sum((step * (fine - at[0])) ** 2, axis=1)
+        )
+        curves = [interpolate.CubicSpline(np.arange(len(level)), level) for level in levels]
+        places, widths = (
+            np.column_stack([curve(column, order) for curve, column in zip(curves, fine.T, strict=True)])
+            for order in (0, 1)
+        )
+        half = 0.5 / N_PARTS * widths @ np.abs(slopes)
+        return origin + places @ np.array(slopes), weights / np.sum(weights), half
 
 
 def put_values(likelihood, integration, number):

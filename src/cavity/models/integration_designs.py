@@ -1,11 +1,15 @@
 """Integration over a few free numbers about the maximum of their log density: grids, and central composite designs.
 
 With H the negative Hessian of the log density at the maximum x0, H = V L V', and z standard deviations of its normal
-approximation, x(z) = x0 + V L^(-1/2) z. A grid has steps of 3/4 in z, as far as the log density falls by six [RMC]_. A
-central composite design has the centre, points on the axes at r = 1.1 sqrt(m), and the corners of a two-level factorial
-of resolution V at the same radius ([RMC]_, section 6.5); with weights
+approximation, x(z) = x0 + V L^(-1/2) z. A grid has regular steps in u, as far as the log density falls by six [RMC]_,
 
-    w_k/w_0 = exp(m 1.1^2/2)/((n - 1)(1.1^2 - 1))                                                                  (1)
+    z = u + (a + b) u^3/(2 s) + (b - a) u^4/(2 s^2),    s^2 = 1 + u^2,                                             (1)
+
+which lengthens an axis below the centre by a, above by b: 0 where the density falls as a normal one does, more for logs
+of standard deviations that may be 0. A central composite design has the centre, points on the axes at r = 1.1 sqrt(m),
+and the corners of a two-level factorial of resolution V at the same radius ([RMC]_, section 6.5); with weights
+
+    w_k/w_0 = exp(m 1.1^2/2)/((n - 1)(1.1^2 - 1))                                                                  (2)
 
 times the ratio of densities, the n points have the mass and the variances of a normal distribution exactly. Before
 that, each half of an axis is stretched by s = sqrt(2)/sqrt(2 d), d the fall of the log density at z = sqrt(2) [RMC]_,
@@ -18,7 +22,7 @@ References
 """
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, takewhile
 
 import numpy as np
 
@@ -26,9 +30,10 @@ from cavity.base import arrays
 from cavity.base.lazy_scipy import special
 
 METHOD_NAMES = ("grid", "ccd", "mode")  # "mode" is the maximum alone
-GRID_STEP = 0.75  # in standard deviations
+AXIS_GRID_STEP, PLANE_GRID_STEP = 0.75, 0.8  # of u, for one and for more free numbers
 MAX_FALL_NATS = 6.0  # of the log density, where a grid ends
 MAX_GRID_STEPS = 12  # from the centre in one direction
+MAX_REACH = 16.0  # standard deviations of a half of an axis that is lengthened
 RADIUS_FACTOR = 1.1  # of a central composite design, times the root of the dimension
 AXIS_STEP = np.sqrt(2.0)  # in standard deviations, where the halves of axes are measured
 MIN_AXIS_FALL, MAX_AXIS_FALL = 1.0 / 16.0, 16.0  # nats: halves of axes are stretched by at most four
@@ -70,7 +75,8 @@ def integrate(function, x0, hessian, method, correct=None):
     Parameters
     ----------
     function : callable
-        function(x) returns the log density at x (m,), or None where it has none, and any other value.
+        function(x, before) returns the log density at x (m,), or None where it has none, and any other value; `before`
+        has such values of up to three points on the way to x, the nearest first.
     x0 : ndarray (m,)
         Its maximum.
     hessian : ndarray (m, m)
@@ -78,7 +84,7 @@ def integrate(function, x0, hessian, method, correct=None):
     method : {"grid", "ccd"}
         The points.
     correct : callable, optional
-        correct(z, values) returns what is added to the log density at all points, (P,).
+        correct(u, values) returns what is added to the log density at all points, (P,).
 
     Returns
     -------
@@ -93,73 +99,110 @@ def integrate(function, x0, hessian, method, correct=None):
     to_x = vectors / np.sqrt(eigenvalues)
     evaluations = {}
 
-    def evaluate(z):
-        key = tuple(z)
-        if key not in evaluations:
-            evaluations[key] = function(x0 + to_x @ np.asarray(z))
-        return evaluations[key]
+    def evaluate(z, before=()):
+        if z not in evaluations:
+            known = takewhile(lambda other: evaluations.get(other, (None,))[0] is not None, before)
+            evaluations[z] = function(x0 + to_x @ np.array(z), [evaluations[other][1] for other in known])
+        return evaluations[z]
 
     m = len(x0)
     top = evaluate((0.0,) * m)[0]
     if top is None:
         raise ArithmeticError("there is no posterior at the maximum")
-    if method == "grid":
-        z = _walk_grid(evaluate, m, top)
-        log_weights = np.full(len(z), m * np.log(GRID_STEP))
-    else:
-        z, log_weights = _make_composite_design(evaluate, m, top)
-    results = [evaluate(tuple(point)) for point in z]
+    u, z, log_weights = (_walk_grid if method == "grid" else _make_composite_design)(evaluate, m, top)
+    results = [evaluate(tuple(point), [(0.0,) * m]) for point in z.tolist()]
     has_density = np.array([result[0] is not None for result in results])
-    z, log_weights = z[has_density], log_weights[has_density]
+    u, z, log_weights = u[has_density], z[has_density], log_weights[has_density]
     log_density, values = zip(*(result for result in results if result[0] is not None), strict=True)
     log_density, values = np.array(log_density), list(values)
     plain = log_density + log_weights - 0.5 * np.sum(np.log(eigenvalues))
-    total = plain if correct is None else plain + correct(z, values)
+    total = plain if correct is None else plain + correct(u, values)
     integrals = [float(special.logsumexp(each)) for each in (total, plain)]
     return IntegrationPoints(z, x0 + z @ to_x.T, log_density, np.exp(total - integrals[0]), *integrals, values)
 
 
 def _walk_grid(evaluate, m, top):
-    """Return the points of a lattice about 0 that are connected by points whose log density has not fallen far."""
-    origin = (0,) * m
+    """Return u and z of a lattice about 0 that is connected by points whose log density has not fallen far, and the
+    logs of the volumes of the cells; halves of axes are lengthened by (1).
+    """
+    lengthening = np.zeros((m, 2))  # below and above the centre
+    for axis, side in product(range(m), (0, 1)):
+        lengthening[axis, side] = _find_lengthening(evaluate, m, top, axis, side)
+    origin, grid_step = (0,) * m, find_grid_step(m)
     reached, frontier = {origin}, [origin]
     steps = [tuple(sign * (axis == i) for i in range(m)) for axis in range(m) for sign in (-1, 1)]
+
+    def place(at):
+        u = grid_step * np.array(at, dtype=np.float64)
+        odd, even = 0.5 * np.sum(lengthening, axis=1), 0.5 * np.diff(lengthening, axis=1)[:, 0]
+        s = np.sqrt(1.0 + u**2)
+        slope = 1.0 + (odd * (3.0 + 2.0 * u**2) * s + even * u * (4.0 + 2.0 * u**2)) * u**2 / s**4
+        return u + odd * u**3 / s + even * u**4 / s**2, slope
+
     while frontier:
         following = []
         for at in frontier:
             for step in steps:
-                new = tuple(a + b for a, b in zip(at, step, strict=True))
+                new = tuple(np.add(at, step).tolist())
                 if new in reached or max(map(abs, new)) > MAX_GRID_STEPS:
                     continue
-                value = evaluate(tuple(GRID_STEP * each for each in new))[0]
+                before = [tuple((place(np.subtract(new, k * np.array(step)))[0]).tolist()) for k in (1, 2, 3)]
+                value = evaluate(tuple(place(new)[0].tolist()), before)[0]
                 reached.add(new)
                 if value is not None and value > top - MAX_FALL_NATS:
                     following.append(new)
         frontier = following
     ordered = [origin, *sorted(reached - {origin})]
-    return GRID_STEP * np.array(ordered, dtype=np.float64)
+    z, volumes = zip(*map(place, ordered), strict=True)
+    return (
+        grid_step * np.array(ordered, dtype=np.float64),
+        np.array(z),
+        np.sum(np.log(grid_step * np.array(volumes)), axis=1),
+    )
+
+
+def find_grid_step(m):
+    """Return the step of a grid of m free numbers."""
+    return AXIS_GRID_STEP if m == 1 else PLANE_GRID_STEP
+
+
+def _find_lengthening(evaluate, m, top, axis, side):
+    """Return a or b of (1) of half of an axis, by which the log density falls by six nats at u = sqrt(12), as that of a
+    normal density does, if it falls by z^2/(2 + 2 k z); 0 where there is no density as far out.
+    """
+    direction = np.zeros(m)
+    direction[axis] = 1.0 if side else -1.0
+    near = 2.0 * AXIS_STEP
+    value, end = evaluate(tuple((near * direction).tolist()), [(0.0,) * m])[0], np.sqrt(2.0 * MAX_FALL_NATS)
+    if value is None:
+        return 0.0
+    k = max(0.5 * near / max(top - value, MIN_AXIS_FALL) - 1.0 / near, 0.0)
+    reach = min(MAX_FALL_NATS * k + np.sqrt((MAX_FALL_NATS * k) ** 2 + 2.0 * MAX_FALL_NATS), MAX_REACH)
+    if k == 0.0 or evaluate(tuple((reach * direction).tolist()), [(0.0,) * m])[0] is None:
+        return 0.0
+    return (reach - end) / (0.5 * (end**3 / np.sqrt(1.0 + end**2) + end**4 / (1.0 + end**2)))
 
 
 def _make_composite_design(evaluate, m, top):
-    """Return the points of the design, stretched, and the logs of their weights, with those of the stretching."""
+    """Return the points of the design, those stretched, and the logs of their weights, with those of the stretching."""
     stretch = np.ones((m, 2))  # below and above the centre
     for axis, side in product(range(m), (0, 1)):
         z = np.zeros(m)
         z[axis] = AXIS_STEP * (1 if side else -1)
-        value = evaluate(tuple(z))[0]
+        value = evaluate(tuple(z.tolist()), [(0.0,) * m])[0]
         fall = MAX_AXIS_FALL if value is None else np.clip(top - value, MIN_AXIS_FALL, MAX_AXIS_FALL)
         stretch[axis, side] = 1.0 / np.sqrt(fall)
     radius = RADIUS_FACTOR * np.sqrt(m)
     axes = radius * np.concatenate([-np.eye(m), np.eye(m)])
     corners = RADIUS_FACTOR * make_two_level_factorial(m)
     points = np.concatenate([np.zeros((1, m)), axes, corners])
-    ratio = np.exp(0.5 * radius**2) / ((len(points) - 1) * (RADIUS_FACTOR**2 - 1.0))  # (1)
+    ratio = np.exp(0.5 * radius**2) / ((len(points) - 1) * (RADIUS_FACTOR**2 - 1.0))  # (2)
     # w_0 is such that the mass of a normal density is (2 pi)^(m/2)
     first = 1.0 - 1.0 / RADIUS_FACTOR**2
     log_weights = np.full(len(points), np.log(first * ratio)) + 0.5 * m * np.log(2.0 * np.pi)
     log_weights[0] -= np.log(ratio)
     scale = np.where(points > 0, stretch[:, 1], np.where(points < 0, stretch[:, 0], stretch.mean(axis=1)))
-    return points * scale, log_weights + np.sum(np.log(scale), axis=1)
+    return points, points * scale, log_weights + np.sum(np.log(scale), axis=1)
 
 
 def make_two_level_factorial(m):

@@ -274,11 +274,11 @@ def tabulate_cells(name, scale, moments, free, weights, half):
     """Return the marginal of a number whose free number has some values, with weights that sum to one.
 
     Each stands for a triangular density as wide as two cells on either side, which interpolates linearly between cells;
-    `half` is half the width of a cell, and `moments` are the mean and the sd of the number.
+    `half` are half the widths of cells, and `moments` are the mean and the sd of the number.
     """
     inside = weights > 0.0
-    free, weights = free[inside], weights[inside]
-    edges = np.linspace(np.min(free) - 2.0 * half, np.max(free) + 2.0 * half, N_CELLS + 1)
+    free, weights, half = free[inside], weights[inside], half[inside]
+    edges = np.linspace(np.min(free - 2.0 * half), np.max(free + 2.0 * half), N_CELLS + 1)
     t = np.clip((edges[:, None] - free) / (2.0 * half), -1.0, 1.0)
     below = np.where(t < 0.0, 0.5 * (1.0 + t) ** 2, 1.0 - 0.5 * (1.0 - t) ** 2) @ weights
     below[0], below[-1] = 0.0, 1.0

@@ -83,13 +83,18 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
 
     def gradient(i, step):
         x_moved = x + step * (np.arange(len(x)) == i)
+        settled = None if slopes is None else evidence.settle_gradient(x_moved, tol)
+        if settled is not None:
+            return check_finite(settled[free])
         point = evaluations.at(x_moved, tol=tol, double_loop=DOUBLE_LOOP_STEPS)
         if not point.converged:
             raise ArithmeticError(NO_FIXED_POINT)
-        slopes = evaluations.gradient(point)[free]
-        if not np.isfinite(slopes).all():
+        return check_finite(evaluations.gradient(point)[free])
+
+    def check_finite(gradient):
+        if not np.isfinite(gradient).all():
             raise ArithmeticError(NOT_FINITE)
-        return slopes
+        return gradient
 
     rows, evidence = np.empty((len(free), len(free))), evaluations.evidence
     steps = (CURVATURE_STEP, CURVATURE_TOL), (SHORT_CURVATURE_STEP, SHORT_CURVATURE_TOL)

@@ -181,6 +181,14 @@ class LinearEvidence:
         self.start = fit.tau, fit.rho
         return EvidencePoint(settings, fit.log_evidence, fit.belief, geometry, fit, problem)
 
+    def settle_gradient(self, x, tol):
+        """Return the gradient of log evidence and log prior at a vector by passes; None where fits have to do it."""
+        return None
+
+    def find_start(self, settings):
+        """Return the sites that the last fit starts from."""
+        return self.start
+
     def posterior_of_sites(self, settings):
         """Return the belief of the first sites under the prior of some settings, None if it is not proper."""
         geometry = self.problem_at(settings).geometry(self.threads)
@@ -219,9 +227,11 @@ class LinearEvidence:
         total, slopes = self._make_total(point, free)
         return differentiate(free, point.settings.likelihood, total, slopes)
 
-    def _make_total(self, point, free):
+    def _make_total(self, point, free, every=1):
         """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that, and
         its derivatives in free numbers that the sites tell, by name.
+
+        With `every` about that, from the first ones of each group of sites, one of so many.
         """
         likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
         sites, m, v = self.sites(likelihood), geometry.vector(), geometry.vector()
@@ -244,8 +254,9 @@ class LinearEvidence:
 
         def total(likelihood):
             sites = self.sites(likelihood)
-            parts = ((slice(*span),) for span in geometry.groups)
-            return sum(self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)) + rest(likelihood)
+            parts = ((slice(start, start - (start - stop) // every),) for start, stop in geometry.groups)
+            totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
+            return every * sum(totals) + rest(likelihood)
 
         if np.isnan(slope):
             return total, {}

@@ -185,7 +185,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
     else:
         covariance, has_error, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     x = start if x is None else x
-    settings, sites = vector.unpack(x), evidence.start
+    settings = vector.unpack(x)
+    sites = evidence.find_start(settings)
     names, values, jacobian = vector.describe(settings)
     sd = find_standard_errors(covariance, has_error, jacobian)
     objective.evaluations.keep()

@@ -63,7 +63,7 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
     for number in range(1, 1 + (MAX_PASSES_FROM_AFAR if root is None else MAX_PASSES)):
         informs = root is None and (last is None or bool(np.max(np.abs(x - last[0])) > INFORMED_STEP))
         point = evidence.pass_at(evidence.vector.unpack(x), informs)
-        slopes = None if point is None else _find_slopes(evidence, point)
+        slopes = None if point is None else find_slopes(evidence, point)
         if slopes is None or not np.isfinite(slopes).all():
             return None
         change = 0.0 if point.fit is None else float(point.fit.trace["change"][0])
@@ -102,7 +102,7 @@ def _find_prior_information(vector, x):
     return 0.5 * (out + out.T)
 
 
-def _find_slopes(evidence, point):
+def find_slopes(evidence, point):
     """Return the gradient of the log evidence and the log prior at the sites of a point."""
     slopes = evidence.vector.gradient(evidence, point)
     of_prior = evidence.vector.log_prior(point.settings)[1]

@@ -239,6 +239,7 @@ class BatchSolver:
         if done.any():
             values = evaluate_sites(log_z, belief.mean, belief.variance, m, v)[done] / fraction
             total = np.sum(values, axis=1) - belief.prior_gap()[done]
+            total += self.sites.constants(state.number[done], state.free[done, : self.n_parameters])
             self._keep(replace(state, curvature=new.curvature).take(done), sweep, total)
         return new.take(is_possible & ~done)
 
@@ -290,18 +291,21 @@ class BatchSolver:
     def _differentiate(self, state, m, v, log_z):
         """Return first and second derivatives of (1) and (2) in the free numbers, (A, k) each."""
         slope, curvature = np.zeros(state.free.shape), np.zeros(state.free.shape)
+        n_parameters = self.n_parameters
         total = np.sum(log_z / self.sites.fraction, axis=1)
-        for j in range(self.n_parameters):
+        total += self.sites.constants(state.number, state.free[:, :n_parameters])
+        for j in range(n_parameters):
             ends = []
             for step in (-SHORT_DIFFERENCE_STEP, SHORT_DIFFERENCE_STEP):
-                moved = state.free[:, : self.n_parameters].copy()
+                moved = state.free[:, :n_parameters].copy()
                 moved[:, j] += step
                 moved_log_z = self.sites.match(self.sites.encode(state.number, moved), m, v)[0]
-                ends.append(np.sum(moved_log_z / self.sites.fraction, axis=1))
+                constants = self.sites.constants(state.number, moved)
+                ends.append(np.sum(moved_log_z / self.sites.fraction, axis=1) + constants)
             slope[:, j] = (ends[1] - ends[0]) / (2.0 * SHORT_DIFFERENCE_STEP)
             curvature[:, j] = (ends[1] - 2.0 * total + ends[0]) / SHORT_DIFFERENCE_STEP**2
         covariance = state.belief.covariance if self.groups else None
-        for j, group in enumerate(self.groups, self.n_parameters):
+        for j, group in enumerate(self.groups, n_parameters):
             u, part = (np.ascontiguousarray(a) for a in (state.belief.u[:, group], covariance[:, group, group]))
             squares = np.sum(u * u, axis=1) + np.sum(np.diagonal(part, axis1=1, axis2=2), axis=1)
             pulled = np.matmul(part, u[:, :, None])[:, :, 0]

@@ -11,6 +11,7 @@ from cavity.base.constants import LARGEST_REACH
 from cavity.base.errors import collect_warnings
 from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.ep.sites import Sites
 from cavity.likelihoods.parameters import FreeParameters, is_built_in
 from cavity.models.defaults import is_real
 from cavity.models.many.batch import BatchSolver, LogNormalPriors
@@ -238,10 +239,33 @@ def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
             weights = np.where(observed, weights, 0.0)
         settings = weights, noise, problem.groups, priors, problem.run.max_iter
         solution = GaussianSolver(features, y, base, scale, *settings).solve()
-    else:
-        free, likelihood = _choose_starts(problem, y, offset, observed)
-        sites = SiteBatch(likelihood, problem.names, y, observed, problem.rows.weights, problem.run.power)
-        solution = BatchSolver(features, sites, base, scale, problem.groups, priors, problem.run).solve(free)
+        _put_solution(problem, fits, index, scale, solution)
+        return
+    free, likelihood = _choose_starts(problem, y, offset, observed)
+    for numbers, merged in problem.split_rows(y, offset, observed):
+        part = y[numbers], observed[numbers], base[numbers]
+        sites, rows = _make_sites(problem, likelihood, features, part, merged)
+        if not sites.common.compiled:
+            continue  # a fit alone has them
+        own_priors, own_scale = replace(priors, mean=priors.mean[numbers]), scale[numbers]
+        solver = BatchSolver(*rows[:1], sites, *rows[1:], own_scale, problem.groups, own_priors, problem.run)
+        _put_solution(problem, fits, index[numbers], own_scale, solver.solve(free[numbers]))
+
+
+def _make_sites(problem, likelihood, features, data, merged):
+    """Return the `SiteBatch` of responses, whose equal rows are merged or not, and features and bases of its sites."""
+    (y, observed, base), power = data, problem.run.power
+    if merged is None:
+        common = Sites(likelihood, y[0], problem.rows.weights, power)
+        return SiteBatch(common, problem.names, y, observed), (features, base)
+    common, firsts, own = merged.shared.make_sites(likelihood, power), merged.firsts, merged.signs
+    names = problem.names if common.likelihood is likelihood else ()
+    sites = SiteBatch(common, names, merged.y, np.ones((len(y), len(firsts)), dtype=bool), merged.joined)
+    return sites, tuple(map(np.ascontiguousarray, (own[:, None] * features[firsts], own * base[:, firsts])))
+
+
+def _put_solution(problem, fits, index, scale, solution):
+    """Put what a batch has solved into the fits."""
     solved, at = solution.solved, index[solution.solved]
     for j, group in enumerate(problem.groups, len(problem.names)):
         scale[:, group] *= np.exp(0.5 * solution.free[:, j, None])

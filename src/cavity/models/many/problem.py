@@ -45,6 +45,8 @@ class ManyProblem:
         solve_alone(rows, settings, run) returns a `LoneSolution` of one response under settings of its prior.
     run : Options
         Those of EP.
+    merger : RowMerger or None
+        What says which rows of a response are one site, if any.
     drops_missing : bool
         Whether a response is fitted on the rows in which it has a value.
     priors_by_name : dict
@@ -61,6 +63,7 @@ class ManyProblem:
     effect_scale: np.ndarray
     solve_alone: Callable
     run: Any
+    merger: Any = None
     drops_missing: bool = False
     priors_by_name: dict = field(default_factory=dict)
     priors: tuple = ()
@@ -110,6 +113,10 @@ class ManyProblem:
         """Return prior means (B, D) and standard deviations of whitened columns (B, M) of responses (B, N)."""
         mean, sd = self.choice.of_responses(y, offset, observed)
         return mean, np.hstack([sd, np.tile(self.effect_scale, (len(y), 1))])
+
+    def split_rows(self, y, offset, observed):
+        """Return pairs (numbers, `MergedResponses` or None) of responses whose sites stand for the same rows."""
+        return [(np.arange(len(y)), None)] if self.merger is None else self.merger.split(y, offset, observed)
 
     def fit_alone(self, rows, observed, scale_factors, priors):
         """Return the `LoneFit` of the observed rows of a response, with factors on its prior sds or None."""

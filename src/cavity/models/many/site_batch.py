@@ -3,7 +3,6 @@
 import numpy as np
 
 from cavity.ep.site_updates import kernel
-from cavity.ep.sites import Sites
 from cavity.likelihoods.base import encode_responses, site_kernel
 from cavity.likelihoods.parameters import FreeParameters
 
@@ -13,24 +12,21 @@ class SiteBatch:
 
     Parameters
     ----------
-    likelihood : Likelihood
-        With a number for each of its parameters.
+    common : Sites
+        Of one response, with a number for each parameter of the likelihood; they have the powers of all.
     names : sequence of str
-        Those that differ by response.
+        The parameters that differ by response.
     y : ndarray (B, N) or (B, N, 2)
         Checked observations.
     observed : ndarray (B, N) of bool
         Which of them count; others have sites that are 1, whatever y holds.
-    weights : ndarray (N,) or None
-        Sample weights of the rows.
-    power : float
-        Of power EP.
+    joined : list, optional
+        For each response what its rows are together, of which sites leave a constant out; see `mixed.merged_sites`.
     """
 
-    def __init__(self, likelihood, names, y, observed, weights, power):
-        self.likelihood, self.y, self.free = likelihood, y, FreeParameters(likelihood, names)
-        self.observed = observed
-        self.common = Sites(likelihood, y[0], weights, power)
+    def __init__(self, common, names, y, observed, joined=None):
+        self.likelihood, self.y, self.free = common.likelihood, y, FreeParameters(common.likelihood, names)
+        self.observed, self.common, self.joined = observed, common, joined
 
     @property
     def fraction(self):
@@ -40,6 +36,13 @@ class SiteBatch:
     def encode(self, number, vectors):
         """Return what kernels read of some responses at free numbers (A, k), and which entries are observed."""
         return *encode_responses(self.likelihood, self.y[number], self.free, vectors), self.observed[number]
+
+    def constants(self, number, vectors):
+        """Return log evidences less those of the sites, of some responses at free numbers (A, k)."""
+        if self.joined is None:
+            return np.zeros(len(number))
+        pairs = zip(number, vectors, strict=True)
+        return np.array([self.joined[b].constant(self.free.unpack(vector, self.likelihood)) for b, vector in pairs])
 
     def match(self, encoded, mean, variance):
         """Return log_z, tau and rho, (A, N) each, that match p^e times cavities N(mean, variance)."""

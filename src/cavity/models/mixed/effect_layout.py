@@ -142,22 +142,27 @@ class EffectLayout:
 
         A row of a level that is none, of a negative number, has no effects of that term.
         """
-        blocks, indices = [X], [np.broadcast_to(np.arange(self.n_fixed), X.shape)]
-        designs = [value for value in values if not isinstance(value, tuple)]
-        for start, pair in zip(self.starts, values, strict=False):
-            if isinstance(pair, tuple):
-                codes, Z = pair
+        kind = np.int32 if self.size < np.iinfo(np.int32).max else np.int64
+        blocks, indices, uneven = [X], [np.broadcast_to(np.arange(self.n_fixed, dtype=kind), X.shape)], []
+        for start, value in zip(self.starts, values, strict=False):
+            if isinstance(value, tuple):
+                codes, Z = value
                 k = Z.shape[1]
                 blocks.append(np.where(codes[:, None] < 0, 0.0, Z))
-                indices.append(start + np.maximum(codes, 0)[:, None] * k + np.arange(k))
+                indices.append((start + np.maximum(codes, 0)[:, None] * k + np.arange(k)).astype(kind))
+            elif not uneven and len(X) and has_even_rows(value):  # as those of splines, of four entries each
+                blocks.append(value.data.reshape(len(X), -1))
+                indices.append(start + value.indices.reshape(len(X), -1).astype(kind))
+            else:
+                uneven.append(value)
         data, indices = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)
         nonzero = data != 0.0
-        ends = np.concatenate([[0], np.cumsum(nonzero.sum(axis=1))])
-        width = self.size - sum(Z.shape[1] for Z in designs)
-        left = sparse.csr_array((data[nonzero], indices[nonzero], ends), (len(X), width))
-        if not designs:
+        ends = np.concatenate([[0], np.cumsum(np.count_nonzero(nonzero, axis=1))])
+        data, indices = (a.ravel() if nonzero.all() else a[nonzero] for a in (data, indices))
+        left = sparse.csr_array((data, indices, ends), (len(X), self.size - sum(Z.shape[1] for Z in uneven)))
+        if not uneven:
             return left
-        rows = sparse.csr_array(sparse.hstack([left, *designs], format="csr"))
+        rows = sparse.csr_array(sparse.hstack([left, *uneven], format="csr"))
         rows.eliminate_zeros()
         return rows
 
@@ -208,6 +213,12 @@ class EffectLayout:
         """The entries of the prior's precision of each term."""
         counts = [len(block.entries()[0]) for block in self.blocks]
         return np.split(entries[self.n_fixed * (self.n_fixed + 1) // 2 :], np.cumsum(counts)[:-1])
+
+
+def has_even_rows(Z):
+    """Whether all rows of a CSR array have equally many entries, at least one."""
+    length = Z.nnz // Z.shape[0]
+    return length > 0 and np.array_equal(Z.indptr, length * np.arange(Z.shape[0] + 1))
 
 
 def select_rows(values, rows):

@@ -18,6 +18,7 @@ from cavity.ep.sites import Sites
 from cavity.models.mixed.merged_sites import FactorSites, MeanSites, MergedRows, TrialSites
 
 HASH_FACTORS = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64))
+ROWS_PER_PART = 1 << 14  # whose entries are compared at a time
 MAX_FACTOR_SITES = 0.5  # of the rows: lists of factors take Python, which pays for far fewer sites
 
 
@@ -119,18 +120,13 @@ def merge_equal_rows(likelihood, rows, matrix):
         is_whole &= rows.y[:, 1] > 0  # without trials there is no site
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
     signs = np.sign(matrix.data[matrix.indptr[:-1]]) if kind == "trials" else np.ones(rows.n)
-    first = _find_first_equal(matrix, offset, signs, is_whole)
+    first = find_first_equal(matrix, offset, signs, is_whole)
     firsts, index = np.unique(first, return_inverse=True)
     most = MAX_FACTOR_SITES * rows.n if kind == "factors" else rows.n - 1
     if len(firsts) > most and (kind == "factors" or not np.any(is_whole & (weights > 1))):
         return own
     merged = MergedRows(rows.y, np.where(is_whole, weights, 1.0), index, firsts)
-    if kind == "trials":
-        sites = TrialSites(likelihood, merged, signs)
-    elif kind == "factors":
-        sites = FactorSites(merged)
-    else:
-        sites = MeanSites(merged, *((special.logit, special.expit) if kind == "logit mean" else (_keep, _keep)))
+    sites = join_rows(likelihood, merged, signs)
     offset = signs[firsts] * offset[firsts]
     own_weights = None if is_whole.all() else np.where(is_whole, 1.0, weights)[firsts]
     merged_rows = Rows(signs[firsts, None] * rows.X[firsts], sites.y, offset if offset.any() else None, own_weights)
@@ -139,27 +135,56 @@ def merge_equal_rows(likelihood, rows, matrix):
     return SiteRows(sites, merged_rows, design, firsts, signs)
 
 
+def join_rows(likelihood, merged, signs):
+    """Return what `MergedRows` are together."""
+    match likelihood._merges_by:
+        case "trials":
+            return TrialSites(likelihood, merged, signs)
+        case "factors":
+            return FactorSites(merged)
+        case "logit mean":
+            return MeanSites(merged, special.logit, special.expit)
+    return MeanSites(merged, _keep, _keep)
+
+
 def _keep(y):
     return y
 
 
-def _find_first_equal(matrix, offset, signs, may_merge):
+def find_first_equal(matrix, offset, signs, may_merge):
     """Return the number of the first row with the same entries and offset, both times the signs of the rows.
 
     Rows are compared by hashes and then by all their entries; those that may not be merged are equal to themselves
     alone.
     """
-    ends, lengths = matrix.indptr[:-1], np.diff(matrix.indptr)
-    data, offset = matrix.data * np.repeat(signs, lengths), signs * offset + 0.0  # no -0.0
-    mix = _mix(data.view(np.uint64) ^ (matrix.indices.astype(np.uint64) * HASH_FACTORS[0]))
-    keys = _mix(np.add.reduceat(mix, ends) ^ offset.view(np.uint64))
-    keys = np.where(may_merge, keys, np.arange(len(keys), dtype=np.uint64))
+    ends, lengths, own = matrix.indptr[:-1], np.diff(matrix.indptr), np.arange(len(offset))
+    offset, keys = signs * offset + 0.0, np.arange(len(offset), dtype=np.uint64)  # no -0.0
+    for part in _split_rows(own):
+        entries = slice(matrix.indptr[part[0]], matrix.indptr[part[-1] + 1])
+        data = matrix.data[entries] * np.repeat(signs[part], lengths[part])
+        mix = _mix(data.view(np.uint64) ^ (matrix.indices[entries].astype(np.uint64) * HASH_FACTORS[0]))
+        hashes = _mix(np.add.reduceat(mix, ends[part] - entries.start) ^ offset[part].view(np.uint64))
+        keys[part] = np.where(may_merge[part], hashes, keys[part])
     _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    first, own = firsts[inverse], np.arange(len(keys))
+    first = firsts[inverse]
     first = np.where((lengths[first] == lengths) & (offset[first] == offset) & may_merge & may_merge[first], first, own)
-    positions = np.repeat(ends[first] - ends, lengths) + np.arange(len(data))
-    is_equal = (matrix.indices[positions] == matrix.indices) & (data[positions] == data)
-    return np.where(np.logical_and.reduceat(is_equal, ends), first, own)
+    for part in _split_rows(np.flatnonzero(first != own)):
+        count = lengths[part]
+        starts = np.cumsum(count) - count
+        within = np.arange(count.sum()) - np.repeat(starts, count)
+        (data, columns), (other_data, other_columns) = (
+            (matrix.data[at] * np.repeat(signs[rows], count), matrix.indices[at])
+            for rows in (part, first[part])
+            for at in [np.repeat(ends[rows], count) + within]
+        )
+        is_equal = np.logical_and.reduceat((columns == other_columns) & (data == other_data), starts)
+        first[part[~is_equal]] = part[~is_equal]
+    return first
+
+
+def _split_rows(rows):
+    """Return the numbers of some rows in parts, whose entries stay in the cache."""
+    return np.split(rows, range(ROWS_PER_PART, len(rows), ROWS_PER_PART)) if len(rows) else []
 
 
 def _mix(bits):

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.lazy_scipy import sparse
 from cavity.base.public_objects import replace_unchecked
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.linear.defaults import resolve_defaults
@@ -16,6 +17,7 @@ from cavity.models.many.problem import LoneSolution, ManyProblem
 from cavity.models.many.run import check_open_parameters, make_run, refuse_settings, run_many
 from cavity.models.mixed.inputs import Inputs
 from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
+from cavity.models.mixed.merged_responses import RowMerger
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
@@ -81,7 +83,10 @@ def make_problem(model, fixed, rows, resolved, terms, given, run):
     sds = [1.0 if value is None else float(np.sqrt(value[0, 0])) for value in given]
     solve_alone = partial(_solve_alone, model, list_open_parameters(fixed.likelihood), terms, given)
     choice, scale = PriorChoice.of(fixed, rows, resolved), np.repeat(sds, np.diff(starts))
-    return ManyProblem(fixed.likelihood, resolved.rows, choice, np.hstack(effects), groups, scale, solve_alone, run)
+    matrix = sparse.csr_array(np.hstack([resolved.rows.X, *effects]))
+    merger = RowMerger(fixed.likelihood, resolved.rows, matrix)
+    columns = np.hstack(effects)
+    return ManyProblem(fixed.likelihood, resolved.rows, choice, columns, groups, scale, solve_alone, run, merger)
 
 
 def _solve_alone(model, names, terms, given, rows, settings, run):

@@ -17,6 +17,7 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.linear.moving_search import find_slopes
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
 from cavity.models.search import SearchResult
@@ -25,6 +26,7 @@ from cavity.priors import UniformCorrelation
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
 MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
 MIN_MOVED_ROWS = 1 << 12
+MAX_INFORMING_SITES = 1 << 14  # for the curvature in parameters of the likelihood
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -149,7 +151,7 @@ class MixedEvidence(LinearEvidence):
         """With `needs_sites` all fits are by EP, as leave-one-out densities want it."""
         super().__init__(problem, vector, threads, options)
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
-        self._last = None  # of passes: the last belief, and the sums of the sites
+        self._last = None  # of passes: the sites of the last one, their belief and its likelihood
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -165,6 +167,8 @@ class MixedEvidence(LinearEvidence):
 
     def at(self, settings, **options):
         """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
+        if self._last is not None and self._last[0] is self.start:
+            self._renew_last(self.problem_at(settings).geometry(self.threads))
         self._last = None
         return self._exact_at(settings) if self.is_exact else super().at(settings, **options)
 
@@ -205,32 +209,66 @@ class MixedEvidence(LinearEvidence):
             return None
 
     def _renew_at(self, settings, informs):
-        """Return the `EvidencePoint` of a pass."""
-        problem, sites = self.problem_at(settings), self.sites(settings.likelihood)
+        """Return the `EvidencePoint` of a pass, whose sites are renewed by the next one."""
+        problem = self.problem_at(settings)
         geometry = problem.geometry(self.threads, self.job)
-        if self._last is None:
-            start = geometry.first(sites, self.options) if self.start is None else self.start
-            self.start = (geometry.vector(), geometry.vector()) if start is None else start
-            self._last = None, *geometry.gather(*self.start)
+        last, sums = self._last, None
+        if last is not None and last[0] is not self.start:  # the sites have been replaced
+            last = None
+        if last is not None:
+            sums = self._renew_last(geometry)
+            if sums is None:
+                return None
+        elif self.start is None:
+            first = geometry.first(self.sites(settings.likelihood), self.options)
+            self.start = (geometry.vector(), geometry.vector()) if first is None else first
         directions = PriorDirections(geometry, problem, self.vector) if informs else None
-        before, *sums = self._last
+        sums = geometry.gather(*self.start) if sums is None else sums
         belief = geometry.belief(*sums, find_directions=directions and directions.find)
         if belief is None:
             return None
-        change = np.inf if before is None else belief.change_from(before)
+        change = np.inf if last is None else belief.change_from(last[1])
         outcome = {"status": "", "n_iter": 1, "trace": {"change": [change]}, "log_evidence": np.nan, "residual": np.nan}
         fit = FitResult(belief=belief, tau=self.start[0], rho=self.start[1], **outcome)
         point = EvidencePoint(settings, np.nan, belief, geometry, fit, problem)
-        new = geometry.vector(), geometry.vector()
-        (h, g, skipped), self.start = geometry.sums(renew_block, sites, self.start, belief, 1.0, 1.0, new=new)
-        if skipped:
-            return None
-        self._last = belief, h, g
+        self._last = self.start, belief, settings.likelihood
         if informs:
-            free, (total, _) = self.vector.free, self._make_total(point, self.vector.free)
+            free, every = self.vector.free, -(-geometry.n_rows // MAX_INFORMING_SITES)
+            total = self._make_total(point, free, every)[0]
             of_likelihood = np.diag(find_likelihood_information(free, settings.likelihood, total))
             point.information = linalg.block_diag(directions.information(belief), of_likelihood)
         return point
+
+    def _renew_last(self, geometry):
+        """Renew the sites of the last pass; return their sums, None where cavities are improper."""
+        start, belief, likelihood = self._last
+        new = geometry.vector(), geometry.vector()
+        (*sums, skipped), new = geometry.sums(renew_block, self.sites(likelihood), start, belief, 1.0, 1.0, new=new)
+        if skipped:
+            return None
+        self.start = new
+        return sums
+
+    def settle_gradient(self, x, tol):
+        """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
+        if self.is_exact:
+            return None
+        settings, change = self.vector.unpack(x), np.inf
+        for _ in range(self.options.max_iter):
+            point = self.pass_at(settings)
+            if point is None:
+                break
+            change = point.fit.trace["change"][0]
+            if change <= tol / self.share_left:
+                return find_slopes(self, point)
+        raise ArithmeticError("passes do not settle near the maximum")
+
+    def find_start(self, settings):
+        """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""
+        if not self.is_exact:
+            return self.start
+        rows, weights, noise = self.problem.sites.rows, self.problem.sites.weights, settings.likelihood.noise_variance
+        return weights * rows.y / noise, weights / noise
 
     def likelihood_gradient(self, point, free):
         """Derivatives in the free numbers of the likelihood."""

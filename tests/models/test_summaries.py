@@ -106,6 +106,14 @@ def test_the_noise_of_a_regression():
     assert repr(few).splitlines()[2].split()[:2] == ["a", "2"]  # no sd
 
 
+def test_states_at_the_end_of_chains():
+    chain = cavity.GaussianProcess(covariances.Matern32(), likelihoods.Gaussian(0.5), 0.0, "chain")
+    posterior = chain.fit(X[:, :1], X[:, 1], learn=False)
+    end = posterior.keep_end()
+    assert end.summary().names == posterior.summary().names
+    assert "matern32.variance" in end._repr_html_()
+
+
 def test_hyperparameters_by_their_names():
     noise = covariances.White(0.1, fixed="variance")
     model = cavity.GaussianProcess(

@@ -115,6 +115,20 @@ def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeyp
             model.fit(source)
 
 
+@pytest.mark.parametrize("missing", ["raise", "drop"])
+def test_functions_without_a_number_are_named_with_no_way_out_that_is_none(missing):
+    table = {"x": np.linspace(-1.0, 2.0, 30), "y": np.linspace(-2.0, 3.0, 30) ** 3}
+    for formula, message in (
+        ("log(y) ~ x", "^formula must have finite numbers in log.y., got nan in row 0$"),
+        ("y ~ log(x)", "^X must be finite, got nan in row 0, column 'log.x.' of X$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cavity.GLM(formula).fit(table, missing=missing)
+    posterior = cavity.GLM("y ~ x").fit(table)
+    with pytest.raises(ValueError, match=r"^data\['x'\] must be finite, got inf in row 1$"):
+        posterior.predict({"x": [1.0, np.inf]})
+
+
 def test_a_dot_is_all_other_columns():
     table = FRAME[["claims", "age", "sex", "w"]].rename(columns={"age": "age in years"})
     posterior = cavity.GLM("claims ~ . + offset(log(w))", "poisson").fit(table)

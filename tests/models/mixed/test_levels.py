@@ -167,3 +167,11 @@ def test_rows_with_missing_values_and_without_groups():
     mean, _ = posterior.predict(rows, levels="zero", missing="nan")
     np.testing.assert_array_equal(np.isnan(mean), [False, True, False])
     np.testing.assert_allclose(mean[[0, 2]], posterior.mean[0] + posterior.mean[1] * np.array([0.0, 2.0]), rtol=AT_REST)
+
+
+@pytest.mark.parametrize("term", ["s(x)", "matern32(x)", "rw1(x)"])
+def test_predictions_for_no_rows(term):
+    table = {"x": np.arange(12.0), "y": np.sin(np.arange(12.0))}
+    posterior = cavity.MixedGLM(f"y ~ {term}", cavity.likelihoods.Gaussian(0.1)).fit(table)
+    mean, variance = posterior.predict({"x": np.zeros(0)})
+    assert mean.shape == variance.shape == (0,)

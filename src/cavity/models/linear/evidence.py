@@ -151,6 +151,8 @@ class LinearEvidence:
         fit = self._fit(geometry, settings.likelihood, early, "fit")
         if self.start is not None and (fit is None or not fit.converged):
             self.start = None
+            if fit is not None and options.double_loop and fit.trace["double_loop"] >= options.double_loop:
+                options = replace(options, double_loop=0)  # so many steps would not do from further away, either
             fit = self._fit(geometry, settings.likelihood, options, "fit without sites")
         if fit.converged and fit.tau is not None:
             self.start = fit.tau, fit.rho

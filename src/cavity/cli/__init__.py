@@ -129,7 +129,7 @@ def run(arguments, options):
 
 def name_many(arguments):
     """Return arguments with `fit many` for `fit glm` and `fit mixed` where the target is a pattern of columns."""
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)  # none of no arguments
     targets = [value if name == "--target" else name for name, value in pairs if name.startswith("--target")]
     is_pattern = any(mark in target for target in targets for mark in "*?")
     if arguments[:2] in (["fit", "glm"], ["fit", "mixed"]) and is_pattern:

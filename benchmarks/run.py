@@ -80,7 +80,7 @@ def run_suites(quick):
 def shortest_times(passes):
     """Return {case: {implementation: seconds per unit}} and {case: unit}: minima over all passes."""
     times, units = {}, {}
-    for benchmark in (each for one in passes for each in one):
+    for benchmark in (item for one in passes for item in one):
         info = benchmark["extra_info"]
         seconds = benchmark["stats"]["min"] / info["elements"]
         case = times.setdefault(info["case"], {})
@@ -91,13 +91,13 @@ def shortest_times(passes):
 
 def disagreement(passes):
     """Return by how much the two best passes of a timing differ: (median, largest, where the largest is)."""
-    found = []
+    results = []
     for same in zip(*passes, strict=True):
         first, second = sorted(benchmark["stats"]["min"] for benchmark in same)[:2]
         info = same[0]["extra_info"]
-        found.append((second / first - 1.0, f"{info['case']} ({info['implementation']})"))
-    found.sort()
-    return found[len(found) // 2][0], *found[-1]
+        results.append((second / first - 1.0, f"{info['case']} ({info['implementation']})"))
+    results.sort()
+    return results[len(results) // 2][0], *results[-1]
 
 
 def rows_of(times, units):
@@ -143,8 +143,8 @@ def ratio(row, name):
 
 def other_ratios(row):
     """Return the factors of the implementations that not every case has, as text."""
-    found = [f"{ratio(row, name)} ({label})" for name, label in OTHERS.items() if name in row["ratios"]]
-    return ", ".join(found) or "-"
+    results = [f"{ratio(row, name)} ({label})" for name, label in OTHERS.items() if name in row["ratios"]]
+    return ", ".join(results) or "-"
 
 
 def markdown(rows):

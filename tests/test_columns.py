@@ -55,17 +55,17 @@ def test_columns_are_found_by_name(model, tmp_path):
     assert posterior.columns == ("age", "dose", "smokes")
     posterior.save(tmp_path / "p.npz")
     turned, polars = NEW[["smokes", "age", "dose"]], pytest.importorskip("polars")
-    for each in (posterior, cavity.load(tmp_path / "p.npz")):
-        assert each.columns == posterior.columns
+    for item in (posterior, cavity.load(tmp_path / "p.npz")):
+        assert item.columns == posterior.columns
         for method in rows_of(model):
-            expected = method(each, NEW.to_numpy(dtype=float))  # by position
+            expected = method(item, NEW.to_numpy(dtype=float))  # by position
             for rows in (NEW, turned, polars.from_pandas(turned), polars.from_pandas(turned).to_arrow()):
-                np.testing.assert_array_equal(method(each, rows), expected)
+                np.testing.assert_array_equal(method(item, rows), expected)
             with pytest.raises(ValueError, match="columns of the fit: 'dose' missing; there is 'smokes', 'age'"):
-                method(each, turned[["smokes", "age"]])
-            np.testing.assert_array_equal(method(each, NEW.assign(height=1.0)), expected)
+                method(item, turned[["smokes", "age"]])
+            np.testing.assert_array_equal(method(item, NEW.assign(height=1.0)), expected)
             with pytest.raises(ValueError, match="but .* has two that are called 'age'"):
-                method(each, NEW[["age", "age", "dose", "smokes"]])
+                method(item, NEW[["age", "age", "dose", "smokes"]])
 
 
 def state(posterior):
@@ -78,17 +78,17 @@ def test_updates_find_columns_by_name(model):
     y = () if model in ("mixture", "clutter") else (REAL[:7] if model in ("gp", "streaming") else LABEL[:7],)
     turned = NEW[["smokes", "age", "dose"]]
     expected = FITS[model](X).update(NEW.to_numpy(dtype=float), *y)
-    found = FITS[model](FRAME).update(turned, *y)
-    np.testing.assert_array_equal(state(found), state(expected))
-    assert found.columns == ("age", "dose", "smokes")
+    posterior = FITS[model](FRAME).update(turned, *y)
+    np.testing.assert_array_equal(state(posterior), state(expected))
+    assert posterior.columns == ("age", "dose", "smokes")
     assert expected.columns is None
     learnt = FITS[model](X).update(NEW, *y)  # names come with the first data frame
     assert learnt.columns == ("age", "dose", "smokes")
     before = FITS[model](FRAME)
-    kept = state(before)
+    stored = state(before)
     with pytest.raises(ValueError, match="'dose' missing"):
         before.update(turned[["smokes", "age"]], *y)
-    np.testing.assert_array_equal(state(before), kept)
+    np.testing.assert_array_equal(state(before), stored)
 
 
 def test_merged_posteriors_are_of_the_same_columns():
@@ -111,9 +111,9 @@ def test_streams_of_data_frames():
     turned = FRAME[["smokes", "age", "dose"]]
     model = cavity.GaussianMixture(1, covariance="diag")
     expected = model.fit_stochastic(iter([X[:20], X[20:]]), n_samples=40)
-    found = model.fit_stochastic(iter([FRAME[:20], turned[20:]]), n_samples=40)
-    np.testing.assert_array_equal(found.mean, expected.mean)
-    assert found.columns == ("age", "dose", "smokes")
+    posterior = model.fit_stochastic(iter([FRAME[:20], turned[20:]]), n_samples=40)
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
+    assert posterior.columns == ("age", "dose", "smokes")
     assert model.fit_stochastic(FRAME).columns == ("age", "dose", "smokes")
     with pytest.raises(ValueError, match="minibatch 1 of X must have the columns of the fit: 'dose' missing"):
         model.fit_stochastic(iter([FRAME[:20], FRAME[["age", "smokes"]]]), n_samples=40)
@@ -126,8 +126,8 @@ def test_initial_means_are_of_the_same_columns():
     means = FRAME[["smokes", "age", "dose"]].astype(float)[3:5]
     model = cavity.GaussianMixture(2, covariance="diag")
     for fit in (model.fit, model.fit_stochastic):
-        found = fit(FRAME, initial_means=means)
-        np.testing.assert_array_equal(found.mean, fit(X, initial_means=X[3:5]).mean)
+        result = fit(FRAME, initial_means=means)
+        np.testing.assert_array_equal(result.mean, fit(X, initial_means=X[3:5]).mean)
         with pytest.raises(ValueError, match="initial_means must have the columns of the fit: 'dose' missing"):
             fit(FRAME, initial_means=means[["smokes", "age"]])
 
@@ -161,17 +161,17 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
         described = {"columns": tuple(FRAME), "centre": centre, "spread": spread, "intercept": True}
         posterior = replace(fit, **described, classes=("no", "yes"))
         posterior.save(tmp_path / "p.npz")
-        for each in (posterior, cavity.load(tmp_path / "p.npz")):
-            assert (each.classes, each.intercept) == (("no", "yes"), True)
+        for item in (posterior, cavity.load(tmp_path / "p.npz")):
+            assert (item.classes, item.intercept) == (("no", "yes"), True)
             for rows in (NEW, turned, NEW.to_numpy(dtype=float)):
-                np.testing.assert_allclose(each.predict(rows), fit.predict(design[:7]), rtol=SOLVES)
-            np.testing.assert_allclose(each.predict_proba(turned), fit.predict_proba(design[:7]), rtol=SOLVES)
-            updated = each.update(turned, LABEL[:7])
+                np.testing.assert_allclose(item.predict(rows), fit.predict(design[:7]), rtol=SOLVES)
+            np.testing.assert_allclose(item.predict_proba(turned), fit.predict_proba(design[:7]), rtol=SOLVES)
+            updated = item.update(turned, LABEL[:7])
             np.testing.assert_allclose(updated.mean, fit.update(design[:7], LABEL[:7]).mean, rtol=AT_REST, atol=SOLVES)
             assert (updated.columns, updated.classes, updated.intercept) == (tuple(FRAME), ("no", "yes"), True)
             np.testing.assert_array_equal(updated.centre, centre)
             with pytest.raises(ValueError, match="X must have 3 columns like the data of the fit, got 4"):
-                each.predict(design)
+                item.predict(design)
     from scipy.sparse import csr_array
 
     sparse = csr_array(NEW.to_numpy(dtype=float))
@@ -224,14 +224,14 @@ def test_y_weights_and_offsets_by_name(model, library, tmp_path):
     np.testing.assert_array_equal(posterior.mean, plain.mean)
     posterior.save(tmp_path / "p.npz")
     offset = columns["offset"][:7]
-    for each in (posterior, cavity.load(tmp_path / "p.npz")):
-        assert each.columns == ("age", "dose", "smokes")
-        assert each.roles == {"y": "died", **names}
-        np.testing.assert_array_equal(each.predict(new), plain.predict(X[:7], offset=offset))
-        np.testing.assert_array_equal(each.predict(new, offset=0 * offset), plain.predict(X[:7], offset=0 * offset))
-        np.testing.assert_array_equal(each.predict_proba(new), plain.predict_proba(X[:7], offset=offset))
+    for item in (posterior, cavity.load(tmp_path / "p.npz")):
+        assert item.columns == ("age", "dose", "smokes")
+        assert item.roles == {"y": "died", **names}
+        np.testing.assert_array_equal(item.predict(new), plain.predict(X[:7], offset=offset))
+        np.testing.assert_array_equal(item.predict(new, offset=0 * offset), plain.predict(X[:7], offset=0 * offset))
+        np.testing.assert_array_equal(item.predict_proba(new), plain.predict_proba(X[:7], offset=offset))
         expected = plain.log_density(X[:7], LABEL[:7], offset=offset)
-        np.testing.assert_array_equal(each.log_density(new, "died"), expected)
+        np.testing.assert_array_equal(item.log_density(new, "died"), expected)
     more = {name: values[:7] for name, values in columns.items()}
     expected = BY_NAME[model](X, LABEL, **columns).update(X[:7], LABEL[:7], **more)
     updated = posterior.update(new, "died")  # with the weights and the offsets of the table
@@ -279,8 +279,8 @@ def test_inducing_points_of_a_frame_go_by_name():
     model = cavity.StreamingGP(RBF, inducing=FRAME[["smokes", "age", "dose"]].astype(float)[:5])
     turned = cavity.covariances.RBF(1.0, [9.0, 1.0, 1.0])
     plain = cavity.StreamingGP(turned, inducing=X[:5][:, [2, 0, 1]]).fit(X[:, [2, 0, 1]], REAL, learn=False)
-    found = model.fit(FRAME, REAL, learn=False)
-    assert found.columns == ("smokes", "age", "dose")
-    np.testing.assert_array_equal(found.predict(NEW), plain.predict(X[:7][:, [2, 0, 1]]))
+    posterior = model.fit(FRAME, REAL, learn=False)
+    assert posterior.columns == ("smokes", "age", "dose")
+    np.testing.assert_array_equal(posterior.predict(NEW), plain.predict(X[:7][:, [2, 0, 1]]))
     with pytest.raises(ValueError, match="columns of the fit: 'dose' missing"):
         model.fit(FRAME[["smokes", "age"]], REAL)

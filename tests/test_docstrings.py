@@ -98,29 +98,29 @@ TEXTS_BY_NAME = {name: number for number, names in TEXTS_BY_NAME.items() for nam
 def functions():
     """Return the public functions and methods of the library that have documented parameters, by their names."""
     public = [getattr(cavity, name) for name in cavity.__all__]
-    found = {}
+    results = {}
     for place in [cavity, *filter(inspect.ismodule, public)]:
         for name in getattr(place, "__all__", ()):
             value = getattr(place, name)
-            for inner, each in vars(value).items() if inspect.isclass(value) else [("", value)]:
-                each = getattr(each, "__func__", each)
-                if inspect.isfunction(each) and not inner.startswith("_") and "Parameters\n" in (each.__doc__ or ""):
-                    found[f"{place.__name__}.{name}.{inner}".rstrip(".")] = each
-    return found
+            for inner, item in vars(value).items() if inspect.isclass(value) else [("", value)]:
+                item = getattr(item, "__func__", item)
+                if inspect.isfunction(item) and not inner.startswith("_") and "Parameters\n" in (item.__doc__ or ""):
+                    results[f"{place.__name__}.{name}.{inner}".rstrip(".")] = item
+    return results
 
 
 def test_options_are_described_in_the_same_words():
-    known = functions()
-    assert {"cavity.GLM.fit", "cavity.mean_field.fit", "cavity.StreamingGPState.update"} <= known.keys()
-    for name, function in known.items():
+    truth = functions()
+    assert {"cavity.GLM.fit", "cavity.mean_field.fit", "cavity.StreamingGPState.update"} <= truth.keys()
+    for name, function in truth.items():
         for entry in NumpyDocString(inspect.getdoc(function))["Parameters"]:
-            words, what = " ".join(entry.desc), f"{name}({entry.name})"
+            message, label = " ".join(entry.desc), f"{name}({entry.name})"
             if entry.name in WORDS:
                 kind, opening = WORDS[entry.name]
-                assert re.fullmatch(kind, entry.type), (what, entry.type)
-                assert re.match(opening, words), (what, words)
+                assert re.fullmatch(kind, entry.type), (label, entry.type)
+                assert re.match(opening, message), (label, message)
             if name.endswith(".fit") and entry.name in ALWAYS_IN_FITS:
-                assert re.search(ALWAYS_IN_FITS[entry.name], words), (what, words)
+                assert re.search(ALWAYS_IN_FITS[entry.name], message), (label, message)
 
 
 def test_attributes_of_posteriors_are_their_fields():

@@ -47,12 +47,12 @@ class Case:
         X = np.column_stack([COLUMNS[name][: self.n] for name in FEATURES])
         return X, {argument: COLUMNS[name][: self.n] for argument, name in self.given.items()}
 
-    def run(self, X, given, n_threads=None):
+    def run(self, X, values, n_threads=None):
         """Return what a posterior would save, as bytes and settings."""
         options = {"n_threads": n_threads} if self.threads else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cavity.ConvergenceWarning)
-            posterior = self.fit(X, **given, **options)
+            posterior = self.fit(X, **values, **options)
         arrays, settings = posterior.to_arrays()
         for name in ("columns", "roles"):
             settings.pop(name, None)
@@ -63,24 +63,24 @@ def model(kind, *settings, **named):
     """Return a fit of a model with options."""
     options = {name: named.pop(name) for name in ("schedule", "method", "max_iter", "tol", "learn") if name in named}
 
-    def fit(X, y=None, **given):
+    def fit(X, y=None, **values):
         made = kind(*settings, **named)
-        return made.fit(X, **given, **options) if y is None else made.fit(X, y, **given, **options)
+        return made.fit(X, **values, **options) if y is None else made.fit(X, y, **values, **options)
 
     return fit
 
 
-def stochastic(X, **given):
-    return cavity.GaussianMixture(2).fit_stochastic(X, batch_size=700, n_epochs=2, **given)
+def stochastic(X, **values):
+    return cavity.GaussianMixture(2).fit_stochastic(X, batch_size=700, n_epochs=2, **values)
 
 
-def selected(X, **given):
-    return cavity.select_components(cavity.GaussianMixture(1), X, (1, 2), max_iter=3, **given).best
+def selected(X, **values):
+    return cavity.select_components(cavity.GaussianMixture(1), X, (1, 2), max_iter=3, **values).best
 
 
 def first_column(fit):
-    def fit_numbers(X, **given):
-        return fit(X[:, 0] if isinstance(X, np.ndarray) else cavity.source(X, columns=0), **given)
+    def fit_numbers(X, **values):
+        return fit(X[:, 0] if isinstance(X, np.ndarray) else cavity.source(X, columns=0), **values)
 
     return fit_numbers
 
@@ -119,19 +119,19 @@ CASES = {
 
 def mapped(case, folder):
     """A memory map, in the order of columns."""
-    X, given = case.array()
+    X, values = case.array()
     np.save(folder / "mapped.npy", np.asfortranarray(X))
-    return np.load(folder / "mapped.npy", mmap_mode="r"), given
+    return np.load(folder / "mapped.npy", mmap_mode="r"), values
 
 
 def files(case, folder):
     """Files that end within blocks, of other orders; what else is given is in memory."""
-    X, given = case.array()
+    X, values = case.array()
     third = len(X) // 3
     parts = X[:third], np.asfortranarray(X[third : third + 1]), np.asfortranarray(X[third + 1 :].astype(">f8"))
     for i, part in enumerate(parts):
         np.save(folder / f"{i}.npy", part)
-    return [folder / "0.npy", str(folder / "1.npy"), folder / "2.npy"], given
+    return [folder / "0.npy", str(folder / "1.npy"), folder / "2.npy"], values
 
 
 def arrow(case):
@@ -174,7 +174,7 @@ def kinds():
     """Return the kinds of sources; most are for long runs."""
     often, seldom = (files, parquet), (mapped, folder_of_parquet, frame, text)
     return [
-        pytest.param(each, marks=[pytest.mark.long] * (each in seldom), id=each.__name__) for each in often + seldom
+        pytest.param(item, marks=[pytest.mark.long] * (item in seldom), id=item.__name__) for item in often + seldom
     ]
 
 
@@ -183,20 +183,20 @@ def kinds():
 @pytest.mark.parametrize("name", CASES)
 def test_sources_and_threads_change_no_bit(name, kind, tmp_path, wanted):
     case = CASES[name]
-    X, given = kind(case, tmp_path)
+    X, values = kind(case, tmp_path)
     threads = 2 if kind is not frame and case.threads else None
-    assert case.run(X, given, threads) == wanted(name)
+    assert case.run(X, values, threads) == wanted(name)
 
 
 @pytest.fixture(scope="module")
 def wanted():
     """Fits of arrays by one thread, each done once."""
-    found = {}
+    results = {}
 
     def of(name):
-        if name not in found:
-            found[name] = CASES[name].run(*CASES[name].array())
-        return found[name]
+        if name not in results:
+            results[name] = CASES[name].run(*CASES[name].array())
+        return results[name]
 
     return of
 
@@ -208,12 +208,12 @@ SUMS = ("linear", "logistic", "clutter", "clutter adf", "stream", "stream labels
 def test_sparse_rows_are_those_of_an_array(name):
     sparse = pytest.importorskip("scipy.sparse")
     case = CASES[name]
-    X, given = case.array()
+    X, values = case.array()
     X = np.where(np.abs(X) < 0.5, 0.0, X)
-    assert case.run(sparse.csr_matrix(X), given, 2) == case.run(X, given)
+    assert case.run(sparse.csr_matrix(X), values, 2) == case.run(X, values)
     wide = sparse.csr_matrix((10, 10_000_000))
     with pytest.raises(MemoryError, match=r"the weights, which knows no zeros, of shape .* takes many columns"):
-        case.run(wide, {"y": given["y"][:10]})
+        case.run(wide, {"y": values["y"][:10]})
 
 
 @pytest.mark.parametrize("kind", ["Clutter", "GaussianProcess", "LinearRegression", "StreamingGP"])
@@ -225,24 +225,26 @@ def test_iterators_are_refused(kind):
 
 def test_rows_that_are_taken_in_together_have_to_fit_into_memory(monkeypatch, tmp_path):
     case = CASES["stream labels"]
-    X, given = files(case, tmp_path)
+    X, values = files(case, tmp_path)
     monkeypatch.setattr("cavity.base.arrays._memory", lambda: 300_000)
     with pytest.raises(MemoryError, match=r"Probit, .* \(2500, 8\) needs 320000 bytes, .* batches, .* Source.batches"):
-        case.run(X, given)
+        case.run(X, values)
 
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_bad_number_is_named_by_file_row_and_column(name, tmp_path):
     case = CASES[name]
-    X, given = case.array()
+    X, values = case.array()
     third = len(X) // 3
     X[third + 7, 1] = np.nan
     np.save(tmp_path / "good.npy", X[:third])
     np.save(tmp_path / "bad.npy", X[third:])
     with pytest.raises(ValueError, match=r"(?s)nan in row 7, column 1 .*of .*bad\.npy"):
-        case.run([tmp_path / "good.npy", tmp_path / "bad.npy"], given, 2)
+        case.run([tmp_path / "good.npy", tmp_path / "bad.npy"], values, 2)
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {feature: X[:, j] for j, feature in enumerate(FEATURES)} | {case.given[key]: given[key] for key in given}
+    columns = {feature: X[:, j] for j, feature in enumerate(FEATURES)} | {
+        case.given[key]: values[key] for key in values
+    }
     parquet.write_table(pa.table(columns), tmp_path / "bad.parquet", row_group_size=500)
     with pytest.raises(ValueError, match=rf"nan in row {third + 7}, column 'x1' of .*bad\.parquet"):
         case.run(tmp_path / "bad.parquet", case.given, 2)
@@ -251,14 +253,14 @@ def test_a_bad_number_is_named_by_file_row_and_column(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in SUMS if "y" in CASES[name].given])
 def test_observations_of_another_length_and_unknown_columns_are_refused(name, tmp_path):
     case = CASES[name]
-    X, given = files(case, tmp_path)
+    X, values = files(case, tmp_path)
     with pytest.raises(ValueError, match="y must have one entry per row"):
-        case.run(X, given | {"y": given["y"][:-1]})
+        case.run(X, values | {"y": values["y"][:-1]})
     with pytest.raises(ValueError, match="'nothing'"):
-        case.run(X, given | {"y": "nothing"})
-    X, given = parquet(case, tmp_path)
+        case.run(X, values | {"y": "nothing"})
+    X, values = parquet(case, tmp_path)
     with pytest.raises(ValueError, match="X has no column 'nothing'; it has "):
-        case.run(X, given | {"y": "nothing"})
+        case.run(X, values | {"y": "nothing"})
 
 
 @pytest.mark.parametrize("name", ["linear", "logistic", "glm", "stream", "process", "mixture"])
@@ -276,7 +278,7 @@ def test_tables_without_columns_for_rows_are_refused(name, tmp_path):
 def test_text_among_the_features_is_refused(name, tmp_path):
     case = CASES[name]
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {each: COLUMNS[each] for each in [*FEATURES, *case.given.values()]}
+    columns = {item: COLUMNS[item] for item in [*FEATURES, *case.given.values()]}
     parquet.write_table(pa.table(columns | {"town": np.repeat(["here", "there"], N // 2)}), tmp_path / "rows.parquet")
     with pytest.raises(TypeError, match=r"(?s)must hold real numbers, got text in column 'town'"):
         case.run(tmp_path / "rows.parquet", case.given)
@@ -286,26 +288,26 @@ def test_text_among_the_features_is_refused(name, tmp_path):
 @pytest.mark.parametrize("name", ["linear", "logistic", "stream", "process", "glm", "mixture"])
 def test_predictions_of_files_are_those_of_arrays(name, tmp_path):
     case = CASES[name]
-    X, given = case.array()
-    posterior = case.fit(X, **given)
+    X, values = case.array()
+    posterior = case.fit(X, **values)
     new, _ = files(Case(None, {}, 6000), tmp_path)
-    rows, known = cavity.source(new).rows(), {"offset": 0.5} if "offset" in case.given else {}
+    rows, truth = cavity.source(new).rows(), {"offset": 0.5} if "offset" in case.given else {}
     methods = {"logistic": ["predict_proba", "predict"], "mixture": ["predict", "log_density"]}.get(name, ["predict"])
     for method in methods:
-        found, wanted = (getattr(posterior, method)(each, **known) for each in (new, rows))
-        assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+        result, expected = (getattr(posterior, method)(item, **truth) for item in (new, rows))
+        assert np.asarray(result).tobytes() == np.asarray(expected).tobytes()
     rows[4321, 2] = np.inf
     np.save(tmp_path / "bad.npy", rows)
     with pytest.raises(ValueError, match=r"inf in row 4321, column 2 .*of .*bad\.npy"):
-        getattr(posterior, methods[0])(tmp_path / "bad.npy", **known)
+        getattr(posterior, methods[0])(tmp_path / "bad.npy", **truth)
 
 
 def test_batches_of_a_file_are_those_of_an_array(tmp_path):
     case = CASES["stream labels"]
     path, _ = parquet(case, tmp_path)
-    X, given = case.array()
+    X, values = case.array()
     spans = [slice(start, start + 1000) for start in (0, 1000, 2000)]
-    of_array = ((X[span], given["y"][span], given["offset"][span]) for span in spans)
+    of_array = ((X[span], values["y"][span], values["offset"][span]) for span in spans)
     states = []
     for batches in (of_array, cavity.source(path).batches(1000, "label", "known")):
         state = cavity.StreamingGP(RBF, "probit", n_inducing=8).fit(np.empty((0, 3)), np.empty(0))
@@ -314,9 +316,9 @@ def test_batches_of_a_file_are_those_of_an_array(tmp_path):
         states.append(state)
     assert states[1].columns == FEATURES
     assert states[1].n_samples == 2500
-    (wanted, _), (found, _) = (state.to_arrays() for state in states)
-    assert {name: array.tobytes() for name, array in found.items()} == {
-        name: array.tobytes() for name, array in wanted.items()
+    (expected, _), (result, _) = (state.to_arrays() for state in states)
+    assert {name: array.tobytes() for name, array in result.items()} == {
+        name: array.tobytes() for name, array in expected.items()
     }
     with pytest.raises(ValueError, match="no column 'nothing'"):
         next(cavity.source(path).batches(10, "nothing"))
@@ -324,7 +326,7 @@ def test_batches_of_a_file_are_those_of_an_array(tmp_path):
     np.save(tmp_path / "bad.npy", X)
     _, second, _ = cavity.source(tmp_path / "bad.npy").batches(1000)
     with pytest.raises(ValueError, match=r"nan in row 1234, column 1 .*bad\.npy"):
-        states[1].update(second, given["y"][1000:2000], offset=0.0 * given["offset"][1000:2000])
+        states[1].update(second, values["y"][1000:2000], offset=0.0 * values["offset"][1000:2000])
 
 
 def of_holes(path, n, d):

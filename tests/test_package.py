@@ -36,7 +36,7 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
 DOOR = ("cavity.base.results", "cavity.plot.posterior_figures")  # the `plot` method of results asks when it is called
 BY_NAME = {"cavity", "cavity._core", "cavity.cli", "cavity.models.saved"}  # tables of names
 ROOT = {"cavity", "cavity.__main__", "cavity.errors", "cavity.factorized", "cavity.online_bound"}  # names, no code
-MODULES = sorted(["cavity", *(found.name for found in pkgutil.walk_packages(cavity.__path__, "cavity."))])
+MODULES = sorted(["cavity", *(package.name for package in pkgutil.walk_packages(cavity.__path__, "cavity."))])
 
 
 def path_of(module):
@@ -64,7 +64,7 @@ def imports_of(module):
     """
     package = module if path_of(module).name == "__init__.py" else module.rpartition(".")[0]
     tree = ast.parse(path_of(module).read_text())
-    found = []
+    results = []
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             node.body = []
@@ -83,9 +83,9 @@ def imports_of(module):
             continue
         for source, name in names:
             if source.partition(".")[0] == "cavity":
-                whole = f"{source}.{name}"
-                found.append(whole if whole in MODULES else source)
-    return found
+                full = f"{source}.{name}"
+                results.append(full if full in MODULES else source)
+    return results
 
 
 def test_import_is_fast_and_light():
@@ -180,12 +180,12 @@ def test_imports_go_one_way():
         own = ".".join(module.split(".")[:2])
         assert own in level, f"{module}: in no layer"
         for target in imports_of(module):
-            there = ".".join(target.split(".")[:2])
+            other = ".".join(target.split(".")[:2])
             if target in ROOT:
                 assert target == "cavity", f"{module} imports the public name {target}"
                 assert own in ("cavity.base", "cavity.cli"), f"{module} imports from the top: {target}"
-            elif there != own and (module, target) != DOOR:
-                assert level[there] > level[own], f"{module} imports {target}, which is not below it"
+            elif other != own and (module, target) != DOOR:
+                assert level[other] > level[own], f"{module} imports {target}, which is not below it"
 
 
 def test_kinds_of_files_are_read_above_the_models():
@@ -241,10 +241,10 @@ def public_objects():
     modules = (cavity, cavity.distributions, cavity.covariances, cavity.online_bound, cavity.plot, cavity.sklearn)
     for thing in (getattr(module, name) for module in modules for name in module.__all__ if name[0] != "_"):
         if inspect.isclass(thing) or inspect.isfunction(thing):
-            whole = f"{thing.__module__}.{thing.__name__}"
+            full = f"{thing.__module__}.{thing.__name__}"
             has_members = inspect.isclass(thing) and not issubclass(thing, Exception)
             members = inspect.getmembers(thing) if has_members else []
-            names[whole] = [whole, *(f"{whole}.{member}" for member, value in members if is_documented(member, value))]
+            names[full] = [full, *(f"{full}.{member}" for member, value in members if is_documented(member, value))]
     return names
 
 
@@ -279,10 +279,10 @@ def test_scripts_import_what_there_is(folder):
                 module = importlib.import_module(node.module)
                 for alias in node.names:
                     part = f"{node.module}.{alias.name}"
-                    there = hasattr(module, alias.name) or (
+                    other = hasattr(module, alias.name) or (
                         hasattr(module, "__path__") and importlib.util.find_spec(part)
                     )
-                    assert there, f"{script.name}: {node.module} has no {alias.name}"
+                    assert other, f"{script.name}: {node.module} has no {alias.name}"
 
 
 def test_warnings_find_the_line_that_called():

@@ -28,12 +28,12 @@ class Half(cavity.mean_field.Model):
         return self
 
 
-def glm(likelihood, *given, **options):
+def glm(likelihood, *values, **options):
     """A fit of a generalised linear model, and how it is called."""
     model = cavity.GLM(
         likelihood, prior_variance=1.0, intercept=False, approximation=options.pop("approximation", "full")
     )
-    return lambda **more: model.fit(X, *given, **options, **more)
+    return lambda **more: model.fit(X, *values, **options, **more)
 
 
 def gp(likelihood, y, **options):
@@ -85,9 +85,9 @@ def test_every_fit_tells_how_far_it_is_and_ends_when_it_is_told_to(name, capsys)
     for field in ("objective", "change", "rows_per_second", "passes_left"):
         assert all(value is None or (type(value) is float and value == value) for value in vars_of(events, field))
     assert all(left is None or left >= 0.0 for left in vars_of(events, "passes_left"))
-    heard = []
-    FITS[name](callback=lambda event: heard.append(event) or True)
-    assert len(heard) == 1
+    reports = []
+    FITS[name](callback=lambda event: reports.append(event) or True)
+    assert len(reports) == 1
     with pytest.raises(KeyboardInterrupt):
         FITS[name](callback=interrupt)
 

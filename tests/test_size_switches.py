@@ -33,8 +33,8 @@ def numbers():
 
 def spread(a, step):
     """Every so many numbers of a larger array; negative steps begin at its end."""
-    whole = np.full([abs(step) * n for n in a.shape], 99.0)
-    view = whole[(slice(None, None, step),) * a.ndim]
+    full = np.full([abs(step) * n for n in a.shape], 99.0)
+    view = full[(slice(None, None, step),) * a.ndim]
     view[...] = a
     return view
 
@@ -433,15 +433,15 @@ def test_layouts_of_vectors(layout, candidates, monkeypatch, tmp_path):
     for folder in folders:
         folder.mkdir()
     laid = (LAYOUTS[layout](a, folder) for a, folder in zip((y, w, offset), folders, strict=True))
-    for got, wanted in zip(by_vectors(X, *laid), by_vectors(X, y, w, offset), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for actual, expected in zip(by_vectors(X, *laid), by_vectors(X, y, w, offset), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(("name", "sides"), [("PANEL_ROWS", (30, 7)), ("MAX_SIZE_FOR_ALL_EIGENVALUES", (30, 29))])
 def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     root = rng.integers(-2, 3, (30, 30)).astype(np.float64)
-    matrix, mean, found = root @ root.T + 40.0 * np.eye(30), np.arange(30.0), []
+    matrix, mean, result = root @ root.T + 40.0 * np.eye(30), np.arange(30.0), []
     for side in sides:
         monkeypatch.setattr(f"cavity.models.factorized.target.{name}", side)
 
@@ -449,10 +449,10 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
             done = cavity.FactorizedGaussian(mean, matrix).fit()
             return floats(done.mean, done.variance, done.kl, done.theoretical_contraction)
 
-        found.append(fit(mean, matrix))
+        result.append(fit(mean, matrix))
         for layout, lay in LAYOUTS.items():
-            np.testing.assert_array_equal(fit(lay(mean, tmp_path), lay(matrix, tmp_path)), found[-1], err_msg=layout)
-    np.testing.assert_allclose(*found, rtol=ROOT_EPS)
+            np.testing.assert_array_equal(fit(lay(mean, tmp_path), lay(matrix, tmp_path)), result[-1], err_msg=layout)
+    np.testing.assert_allclose(*result, rtol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("approximation", ["full", "diagonal"])
@@ -520,14 +520,14 @@ def test_rows_alone_and_together(name, size, tmp_path):
     """However many rows there are, and however they lie in memory, each gets the same bits."""
     function = ALONE[name][0]
     X = np.arange(size + 1) % 37 - 18.0
-    whole = function(X)
+    full = function(X)
     few = [0, 1, size // 2, size - 2, size - 1, size]
     for i in few:
-        np.testing.assert_array_equal(function(X[i : i + 1]), whole[i : i + 1])
+        np.testing.assert_array_equal(function(X[i : i + 1]), full[i : i + 1])
     for n in (size - 1, size):
-        np.testing.assert_array_equal(function(X[:n]), whole[:n])
+        np.testing.assert_array_equal(function(X[:n]), full[:n])
     for layout in ("strided", "reversed", "float32", "int16", "unaligned", "map"):
-        np.testing.assert_array_equal(function(LAYOUTS[layout](X, tmp_path)), whole, err_msg=layout)
+        np.testing.assert_array_equal(function(LAYOUTS[layout](X, tmp_path)), full, err_msg=layout)
 
 
 @pytest.mark.parametrize("n", [8191, 8192, 8193])
@@ -548,9 +548,9 @@ def test_chunks_of_the_clutter_problem(n, schedule, tmp_path):
 def test_large_matrices_are_written_past_the_caches(n):
     X = (np.arange(n) % 211 / 16.0)[:, None]
     k = covariances.RBF()
-    whole, some = k.gram(X), [0, 7, n - 1]
-    np.testing.assert_array_equal(whole[some], k.cross(X[some], X))
-    np.testing.assert_array_equal(whole, whole.T)
+    full, some = k.gram(X), [0, 7, n - 1]
+    np.testing.assert_array_equal(full[some], k.cross(X[some], X))
+    np.testing.assert_array_equal(full, full.T)
 
 
 @pytest.mark.parametrize("n", [(1 << 17) - 1, 1 << 17, (1 << 20) - 1, 1 << 20])

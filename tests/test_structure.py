@@ -46,7 +46,7 @@ def questions(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             first, others = node.args[:1], node.args[1:2]
-            kinds = {getattr(each, "id", "") for other in others for each in ast.walk(other)}
+            kinds = {getattr(item, "id", "") for other in others for item in ast.walk(other)}
             thing = ast.unparse(first[0]).rpartition(".")[2].partition("[")[0] if first else ""
             asks = (name == "isinstance" and kinds & SOURCES) or (name == "hasattr" and thing in DATA)
             if asks or name in QUESTIONS:
@@ -81,17 +81,17 @@ def test_fits_fit_on_a_screen():
 
 
 def test_families_do_not_import_each_other():
-    found = []
+    results = []
     for module in MODULES:
         own = package_of(module)
         if path_of(module).exists() and own.startswith("cavity.models."):
             for target in imports_of(module):
-                there = package_of(target)
-                is_family = there.startswith("cavity.models.") and path_of(there).name == "__init__.py"
-                if is_family and there != own and there.rpartition(".")[2] not in SHARED:
-                    found.append(f"{module} imports {target}")
-    found = [each for each in found if not each.startswith("cavity.models.saved ")]
-    assert len(found) <= MAX_SIBLING_IMPORTS, found
+                other = package_of(target)
+                is_family = other.startswith("cavity.models.") and path_of(other).name == "__init__.py"
+                if is_family and other != own and other.rpartition(".")[2] not in SHARED:
+                    results.append(f"{module} imports {target}")
+    results = [item for item in results if not item.startswith("cavity.models.saved ")]
+    assert len(results) <= MAX_SIBLING_IMPORTS, results
 
 
 @cache

@@ -107,9 +107,9 @@ FITS = {
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
 @pytest.mark.parametrize("name", FITS)
 def test_threads_change_no_bit(name, monkeypatch):
-    found = []
+    results = []
     for n_threads in (1, 2, 3):
         monkeypatch.setenv(THREADS_VARIABLE, str(n_threads))
-        found.append(np.concatenate([np.ravel(each) for each in FITS[name](n_threads)]))
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+        results.append(np.concatenate([np.ravel(item) for item in FITS[name](n_threads)]))
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])

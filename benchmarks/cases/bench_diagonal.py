@@ -87,7 +87,7 @@ def test_one_pass(measure, features, name):
 @pytest.mark.parametrize("features", ["uniform", "zipf"])
 def test_three_passes_of_ep(measure, features):
     """Start, three passes, evidence and leave-one-out densities; per row and pass."""
-    rows, y = (whole[:EP_ROWS] for whole in problem(features))
+    rows, y = (full[:EP_ROWS] for full in problem(features))
     result = fit(rows, y, max_iter=3)
     assert np.isfinite(result.log_evidence)
     measure(f"EP, 20 of 1e6 {features} features", "cavity", lambda: fit(rows, y, max_iter=3), 3 * EP_ROWS, "row")

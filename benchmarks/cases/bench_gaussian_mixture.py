@@ -43,10 +43,10 @@ def begun(covariance, dim, k, threads):
 
 def sums(sweeps, state):
     """Return N_k, sums of r x and the sum of log densities, in the units of the data, from our kernel."""
-    found, total = sweeps.sums(state)
+    result, total = sweeps.sums(state)
     mean = sweeps.data.scaling.to_user_rows(state.factors.mean)
-    first = found.first / sweeps.data.scaling.scale + found.counts[:, None] * mean
-    return found.counts, first, total + sweeps.data.log_scale
+    first = result.first / sweeps.data.scaling.scale + result.counts[:, None] * mean
+    return result.counts, first, total + sweeps.data.log_scale
 
 
 def numpy_arguments(sweeps, state):
@@ -78,8 +78,8 @@ def test_pass(measure, name, covariance, dim, k):
             arguments = numpy_arguments(sweeps, state)
             rival = reference.textbook if name == "naive" else reference.Blocked(dim, covariance == "full")
             counts, first, _, bound = rival(X, *arguments)
-            for got, wanted in zip((counts, first, bound), sums(sweeps, state), strict=True):
-                np.testing.assert_allclose(got, wanted, rtol=1e-8, atol=1e-6 * np.max(np.abs(wanted)))
+            for actual, expected in zip((counts, first, bound), sums(sweeps, state), strict=True):
+                np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-6 * np.max(np.abs(expected)))
 
             def call():
                 return rival(X, *arguments)

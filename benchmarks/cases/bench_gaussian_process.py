@@ -135,10 +135,10 @@ def test_classification(measure, small, columns, name):
             return dgemm(1.0, left, right)
 
     title = f"GP classification, probit, N={rows}, D={columns}"
-    found = measure(title, name, call, elements, "fit", once=name in ("gpy", "gpy, loose", "naive"))
+    result = measure(title, name, call, elements, "fit", once=name in ("gpy", "gpy, loose", "naive"))
     if not name.startswith("dgemm"):
-        found = (found.mean, found.variance) if name.startswith("cavity") else found
-        assert reference.change(fixed_point(rows, columns), found) < accuracy
+        result = (result.mean, result.variance) if name.startswith("cavity") else result
+        assert reference.change(fixed_point(rows, columns), result) < accuracy
 
 
 def their_classifier(columns):
@@ -166,10 +166,10 @@ def test_learning(measure, small, columns, name):
         process.fit(X[:20], y[:20], **options)  # loads what is loaded once
         warnings.simplefilter("ignore" if name == "sklearn" else "error")
         title = f"GP classifier learnt, N={rows}, D={columns}{'' if columns == 2 else ', ARD'}"
-        found = measure(
+        posterior = measure(
             title, name, lambda: process.fit(X[:rows], y[:rows], **options), 1, "fit", once=name == "sklearn"
         )
-    density = np.log(found.predict_proba(X[rows:])[np.arange(rows), (y[rows:] > 0).astype(int)])
+    density = np.log(posterior.predict_proba(X[rows:])[np.arange(rows), (y[rows:] > 0).astype(int)])
     share = np.mean(y[:rows] > 0)
     assert np.mean(density) > np.mean(np.log(np.where(y[rows:] > 0, share, 1.0 - share)))
 
@@ -184,9 +184,9 @@ def sklearn_regression(X, y):
     columns = X.shape[1]
     kernel = kernels.ConstantKernel(VARIANCE) * kernels.RBF(np.full(columns, LENGTHSCALES[columns]))
     kernel += kernels.WhiteKernel(NOISE)
-    known = process.GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(X, y)
-    theta = known.kernel_.theta
-    return lambda: known.log_marginal_likelihood(theta, eval_gradient=True, clone_kernel=False)
+    truth = process.GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(X, y)
+    theta = truth.kernel_.theta
+    return lambda: truth.log_marginal_likelihood(theta, eval_gradient=True, clone_kernel=False)
 
 
 def our_evidence(X, y, threads):
@@ -217,8 +217,8 @@ def test_evidence(measure, small, name):
             call = (
                 our_evidence(X, y, threads) if name != "expert" else partial(regression, VARIANCE, lengthscale, NOISE)
             )
-        for got, wanted in zip(call(), regression(VARIANCE, lengthscale, NOISE), strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-8)
+        for actual, expected in zip(call(), regression(VARIANCE, lengthscale, NOISE), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-8)
         measure(f"GP evidence and gradient, N={rows}, D={columns}, ARD", name, call, 1, "fit")
 
 

@@ -25,8 +25,8 @@ def test_iterations(measure, name, kind, covariance, dim, k):
     X = 3.0 * rng.normal(size=(k, dim))[rng.integers(0, k, ROWS)] + rng.normal(size=(ROWS, dim))
     settings = dict(n_components=k, covariance_type=covariance, max_iter=ITERATIONS, tol=0.0, random_state=0)
     settings["init_params"] = "random_from_data"
-    known = getattr(theirs, kind)(**settings)
-    mixture = known
+    truth = getattr(theirs, kind)(**settings)
+    mixture = truth
     if name != "sklearn":
         mixture = getattr(ours, kind)(**settings, n_threads=2 if name.endswith("2 threads") else 1)
 
@@ -38,6 +38,6 @@ def test_iterations(measure, name, kind, covariance, dim, k):
     if name == "cavity" and kind == "GaussianMixture":  # the other has a model and an acceleration of its own
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            np.testing.assert_allclose(mixture.fit(X).means_, known.fit(X).means_, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(mixture.fit(X).means_, truth.fit(X).means_, rtol=1e-6, atol=1e-6)
     title = f"{kind} for scikit-learn, {covariance}, N=2e5, D={dim}, K={k}, {ITERATIONS} iterations"
     measure(title, name, call, ROWS * ITERATIONS, "row and iteration")

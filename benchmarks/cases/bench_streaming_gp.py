@@ -40,28 +40,28 @@ def settings(inducing, jitter=JITTER):
     return reference.Settings(Z, VARIANCE, LENGTHSCALE, NOISE, jitter)
 
 
-def covariance_of(known):
+def covariance_of(truth):
     """Our covariance with the same settings."""
-    return covariances.RBF(variance=known.variance, lengthscale=known.lengthscale)
+    return covariances.RBF(variance=truth.variance, lengthscale=truth.lengthscale)
 
 
-def process(known, likelihood):
+def process(truth, likelihood):
     """Our process with the same settings."""
-    return cavity.StreamingGP(covariance_of(known), likelihood, inducing=known.Z, jitter=known.jitter)
+    return cavity.StreamingGP(covariance_of(truth), likelihood, inducing=truth.Z, jitter=truth.jitter)
 
 
-def our_state(known):
+def our_state(truth):
     """Our state before any row."""
-    return process(known, likelihoods.Gaussian(NOISE)).fit(np.empty((0, COLUMNS)), np.empty(0), learn=False)
+    return process(truth, likelihoods.Gaussian(NOISE)).fit(np.empty((0, COLUMNS)), np.empty(0), learn=False)
 
 
-def check_regression(known, log_bound, mean):
+def check_regression(truth, log_bound, mean):
     """Compare a log bound and the mean of the inducing variables with the textbook's for all rows of the stream."""
-    textbook = reference.Textbook(known)
+    textbook = reference.Textbook(truth)
     textbook.update(*stream())
     np.testing.assert_allclose(log_bound, textbook.log_bound(), rtol=1e-11)
-    wanted = known.L @ reference.Batches.mean(textbook)
-    np.testing.assert_allclose(mean, wanted, rtol=0.0, atol=1e-8 * np.abs(wanted).max())
+    expected = truth.L @ reference.Batches.mean(textbook)
+    np.testing.assert_allclose(mean, expected, rtol=0.0, atol=1e-8 * np.abs(expected).max())
 
 
 # ---------------------------------------------------------------------------------------------- regression
@@ -78,26 +78,26 @@ SINGLE = {
 @pytest.mark.parametrize("name", ["cavity", *SINGLE])
 def test_single_row(measure, inducing, name):
     """One observation: ours through the public `update`, all checks on, and NumPy with its checks off."""
-    known, (X, y) = settings(inducing), stream()
+    truth, (X, y) = settings(inducing), stream()
     if name == "cavity":
-        state, rows = our_state(known), [(X[i : i + 1], y[i : i + 1]) for i in range(len(X))]
+        state, rows = our_state(truth), [(X[i : i + 1], y[i : i + 1]) for i in range(len(X))]
         observe = state.update
     else:
-        state, rows = SINGLE[name](known), list(zip(X, y.tolist(), strict=True))
+        state, rows = SINGLE[name](truth), list(zip(X, y.tolist(), strict=True))
         observe = state.observe
     for row in rows:
         observe(*row)
     if name == "cavity":
-        check_regression(known, state.log_bound, state.mean)
+        check_regression(truth, state.log_bound, state.mean)
     else:
-        check_regression(known, state.log_bound(), known.L @ state.mean())
-    again = cycle(rows)
-    measure(f"streaming GP, one row, M={inducing}, D={COLUMNS}", name, lambda: observe(*next(again)), 1, "row")
+        check_regression(truth, state.log_bound(), truth.L @ state.mean())
+    second = cycle(rows)
+    measure(f"streaming GP, one row, M={inducing}, D={COLUMNS}", name, lambda: observe(*next(second)), 1, "row")
 
 
-def floor(known, rows):
+def floor(truth, rows):
     """Return a function with the operations of dtrsm, dsyrk and dpotrf as dgemm, and the exponentials of a batch."""
-    M = len(known.Z)
+    M = len(truth.Z)
     size = round((0.5 * (2.0 * rows * M**2 + M**3 / 3.0)) ** (1.0 / 3.0))
     left, exponents = np.asfortranarray(np.random.default_rng(0).normal(size=(size, size))), np.full((rows, M), -1.0)
     product, out = np.empty((size, size)), np.empty((rows, M))
@@ -113,21 +113,21 @@ def floor(known, rows):
 @pytest.mark.parametrize("name", ["cavity", "cavity, 2 threads", "expert", "naive", "floor of cavity"])
 def test_batch(measure, inducing, name):
     """A batch of rows at fixed inducing points."""
-    known, (X, y) = settings(inducing), stream()
+    truth, (X, y) = settings(inducing), stream()
     if name.startswith("floor"):
-        call = floor(known, ROWS)
+        call = floor(truth, ROWS)
     elif name.startswith("cavity"):
-        state = our_state(known)
+        state = our_state(truth)
         update = partial(state.update, n_threads=1 + name.endswith("2 threads"))
         for start in range(0, len(X), ROWS):
             update(X[start : start + ROWS], y[start : start + ROWS])
-        check_regression(known, state.log_bound, state.mean)
+        check_regression(truth, state.log_bound, state.mean)
         call = partial(update, X[:ROWS], y[:ROWS])
     else:
-        state = {"expert": reference.Batches, "naive": reference.Textbook}[name](known)
+        state = {"expert": reference.Batches, "naive": reference.Textbook}[name](truth)
         for start in range(0, len(X), ROWS):
             state.update(X[start : start + ROWS], y[start : start + ROWS])
-        check_regression(known, state.log_bound(), known.L @ reference.Batches.mean(state))
+        check_regression(truth, state.log_bound(), truth.L @ reference.Batches.mean(state))
         call = partial(state.update, X[:ROWS], y[:ROWS])
     measure(f"streaming GP, {ROWS} rows, M={inducing}, D={COLUMNS}", name, call, 1, "fit")
 
@@ -135,7 +135,7 @@ def test_batch(measure, inducing, name):
 # ---------------------------------------------------------------------------------------------- learning
 
 
-def gpflow_gradient(known, X, y):
+def gpflow_gradient(truth, X, y):
     """Return a function with GPflow's compiled SGPR loss and gradient, and one that makes of them what ours returns.
 
     Inducing points are fixed, as in ours. GPflow learns softplus^-1 of its parameters, ours logarithms.
@@ -149,11 +149,11 @@ def gpflow_gradient(known, X, y):
         if tf.config.threading.get_intra_op_parallelism_threads() != 1:
             tf.config.threading.set_intra_op_parallelism_threads(1)
             tf.config.threading.set_inter_op_parallelism_threads(1)
-        gpflow.config.set_default_jitter(known.jitter * known.variance)
-        kernel = gpflow.kernels.SquaredExponential(known.variance, known.lengthscale)
-        inducing = gpflow.inducing_variables.InducingPoints(known.Z)
+        gpflow.config.set_default_jitter(truth.jitter * truth.variance)
+        kernel = gpflow.kernels.SquaredExponential(truth.variance, truth.lengthscale)
+        inducing = gpflow.inducing_variables.InducingPoints(truth.Z)
         gpflow.set_trainable(inducing, False)
-        model = gpflow.models.SGPR((X, y[:, None]), kernel, inducing, noise_variance=known.noise_variance)
+        model = gpflow.models.SGPR((X, y[:, None]), kernel, inducing, noise_variance=truth.noise_variance)
         learnt = kernel.variance, kernel.lengthscales, model.likelihood.variance
 
         @tf.function
@@ -164,8 +164,8 @@ def gpflow_gradient(known, X, y):
 
         call()  # compiles
 
-    def convert(found):
-        loss, slopes = found
+    def convert(result):
+        loss, slopes = result
         gradient = []
         for parameter, slope in zip(learnt, slopes, strict=True):
             free = parameter.unconstrained_variable
@@ -177,13 +177,13 @@ def gpflow_gradient(known, X, y):
     return call, convert
 
 
-def our_gradient(known, X, y, threads):
+def our_gradient(truth, X, y, threads):
     """Return a function that finds our bound and gradient, as learning does at every step."""
-    noise = likelihoods.Gaussian(known.noise_variance)
-    increment = BoundIncrement(None, known.Z, BatchRows(X, y, None, None, None), process(known, noise), threads)
+    noise = likelihoods.Gaussian(truth.noise_variance)
+    increment = BoundIncrement(None, truth.Z, BatchRows(X, y, None, None, None), process(truth, noise), threads)
 
     def call():
-        point = increment.at(Settings(covariance_of(known), noise))
+        point = increment.at(Settings(covariance_of(truth), noise))
         return point.log_evidence, np.concatenate(increment.gradient(point))
 
     return call
@@ -195,21 +195,21 @@ def test_bound_and_gradient(measure, name):
 
     GPflow's jitter does not grow with the variance, so that it is made too small to be seen in the slope.
     """
-    known, (X, y) = settings(100, jitter=1e-12), stream()
+    truth, (X, y) = settings(100, jitter=1e-12), stream()
     X, y, convert = X[:ROWS], y[:ROWS], lambda found: found
-    parameters = known.Z, VARIANCE, np.full(COLUMNS, LENGTHSCALE), NOISE
+    parameters = truth.Z, VARIANCE, np.full(COLUMNS, LENGTHSCALE), NOISE
     with Threads(1 + name.endswith("2 threads")) as threads, single_blas():
         if name == "gpflow":
-            call, convert = gpflow_gradient(known, X, y)
+            call, convert = gpflow_gradient(truth, X, y)
         elif name == "naive":
-            call = partial(reference.textbook_gradient, known, X, y)
+            call = partial(reference.textbook_gradient, truth, X, y)
         elif name == "expert":
-            call = partial(reference.gradient, *parameters, X, y, known.jitter)
+            call = partial(reference.gradient, *parameters, X, y, truth.jitter)
         else:
-            call = our_gradient(known, X, y, threads)
+            call = our_gradient(truth, X, y, threads)
         value, gradient = convert(call())
-        textbook = reference.textbook_gradient(known, X, y)
-        np.testing.assert_allclose(value, reference.dense_bound(known, X, y), rtol=1e-11)
+        textbook = reference.textbook_gradient(truth, X, y)
+        np.testing.assert_allclose(value, reference.dense_bound(truth, X, y), rtol=1e-11)
         np.testing.assert_allclose(value, textbook[0], rtol=1e-11)
         np.testing.assert_allclose(gradient, textbook[1], rtol=1e-8)
         measure(f"bound and gradient, N={ROWS}, M=100, D={COLUMNS}, ARD", name, call, 1, "fit")
@@ -228,7 +228,7 @@ def banana(rows):
     return X[order], columns["class"][order], Z.reshape(-1, 2)
 
 
-def gpy_fit(known, X, y):
+def gpy_fit(truth, X, y):
     """Return a function that runs GPy's sparse EP, which takes what inducing points leave of f for nothing (DTC)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -238,8 +238,8 @@ def gpy_fit(known, X, y):
     def call():
         np.random.seed(0)  # noqa: NPY002  the order of its sites
         ep, targets = inference.EPDTC(epsilon=TOLERANCE), gpy.core.gp.ObsAr(0.5 * (y[:, None] + 1.0))
-        kernel = gpy.kern.RBF(X.shape[1], known.variance, known.lengthscale[0])
-        ep.inference(kernel, X, known.Z, gpy.likelihoods.Bernoulli(), targets)
+        kernel = gpy.kern.RBF(X.shape[1], truth.variance, truth.lengthscale[0])
+        ep.inference(kernel, X, truth.Z, gpy.likelihoods.Bernoulli(), targets)
         return ep._ep_approximation[0].mu
 
     return call
@@ -252,21 +252,21 @@ def test_sparse_classification(measure, small, rows, name):
     if name in ("dense", "gpy") and rows > 400:
         pytest.skip("half a minute and more")
     X, y, Z = banana(rows)
-    known = reference.Settings(Z, BANANA_VARIANCE, BANANA_LENGTHSCALE, 1.0, JITTER)
+    truth = reference.Settings(Z, BANANA_VARIANCE, BANANA_LENGTHSCALE, 1.0, JITTER)
     schedule = "parallel" if name.endswith("parallel") else "sequential"
     options = dict(learn=False, tol=TOLERANCE, schedule=schedule)
     call = {
-        "expert": lambda: reference.sparse_ep(known, X, y, TOLERANCE),
-        "dense": lambda: cavity.GaussianProcess(covariance_of(known), likelihoods.Probit()).fit(X, y, **options),
-    }.get(name, lambda: process(known, likelihoods.Probit()).fit(X, y, **options))
+        "expert": lambda: reference.sparse_ep(truth, X, y, TOLERANCE),
+        "dense": lambda: cavity.GaussianProcess(covariance_of(truth), likelihoods.Probit()).fit(X, y, **options),
+    }.get(name, lambda: process(truth, likelihoods.Probit()).fit(X, y, **options))
     if name == "gpy":
-        call = gpy_fit(known, X, y)
+        call = gpy_fit(truth, X, y)
     title = f"sparse GP classification, probit, N={rows}, M={len(Z)}"
-    found = measure(title, name, call, 1, "fit", once=name == "gpy")
+    result = measure(title, name, call, 1, "fit", once=name == "gpy")
     if name == "gpy":
-        np.testing.assert_allclose(found, reference.sparse_ep(known, X, y, 1e-10, share=0.0)[0], rtol=0.0, atol=1e-3)
+        np.testing.assert_allclose(result, reference.sparse_ep(truth, X, y, 1e-10, share=0.0)[0], rtol=0.0, atol=1e-3)
     if name.startswith("cavity"):
-        mean, variance, _ = reference.sparse_ep(known, X, y, 1e-10)
-        W, residual = known.features(X)
-        np.testing.assert_allclose(found.predict(X)[0], mean, rtol=0.0, atol=1e-6)
-        np.testing.assert_allclose(found.predict(X)[1], variance + residual, rtol=1e-6)
+        mean, variance, _ = reference.sparse_ep(truth, X, y, 1e-10)
+        W, residual = truth.features(X)
+        np.testing.assert_allclose(result.predict(X)[0], mean, rtol=0.0, atol=1e-6)
+        np.testing.assert_allclose(result.predict(X)[1], variance + residual, rtol=1e-6)

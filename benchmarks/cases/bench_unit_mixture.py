@@ -70,8 +70,8 @@ def test_pass(measure, name):
             return rival(y, mean, variance, PRIOR_VARIANCE)[:2]
 
         call = ours if name.startswith("cavity") else theirs
-        for got, wanted in zip(call(), expected, strict=True):
-            np.testing.assert_allclose(got, wanted, rtol=1e-10)
+        for actual, target in zip(call(), expected, strict=True):
+            np.testing.assert_allclose(actual, target, rtol=1e-10)
         measure(CASE, name, call, POINTS, "point")
 
 

@@ -280,11 +280,11 @@ class NaiveBatch:
         value = evaluate_naive(self.x, self.site_tau, self.site_rho, self.tau, self.rho, self.setting)[2]
         return value.sum(axis=0) + evidence_constant(self.tau, self.rho, self.setting)
 
-    def keep(self, wanted):
+    def keep(self, expected):
         """Go on with the problems in the boolean array `wanted` only."""
         for name in ("x", "site_tau", "site_rho"):
-            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, wanted]))
-        self.tau, self.rho = self.tau[wanted], self.rho[wanted]
+            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, expected]))
+        self.tau, self.rho = self.tau[expected], self.rho[expected]
 
 
 class ExpertBatch(NaiveBatch):
@@ -314,10 +314,10 @@ class ExpertBatch(NaiveBatch):
         value = evaluate_expert(self.x, self.base, *sites, *posterior, self.setting, work)[2]
         return value.sum(axis=0) + evidence_constant(self.tau, self.rho, self.setting)
 
-    def keep(self, wanted):
+    def keep(self, expected):
         """Go on with the problems in the boolean array `wanted` only."""
-        super().keep(wanted)
-        self.base = np.ascontiguousarray(self.base[:, wanted])
+        super().keep(expected)
+        self.base = np.ascontiguousarray(self.base[:, expected])
         self.work = np.empty((8, len(self.tau)))
 
 

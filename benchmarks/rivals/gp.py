@@ -74,13 +74,13 @@ def gradient(kind, X, variance, lengthscale, weights):
     dK/dlog lengthscale_d = S (x_d - z_d)^2 / lengthscale_d^2 with a matrix S, the slope; K itself for "rbf".
     """
     Z = X / lengthscale
-    each = np.empty((1 + Z.shape[1], len(Z), len(Z)))
-    slope = each[0] = gram(kind, X, variance, lengthscale)
+    item = np.empty((1 + Z.shape[1], len(Z), len(Z)))
+    slope = item[0] = gram(kind, X, variance, lengthscale)
     if kind == "matern52":
         r = np.sqrt(5.0) * cdist(Z, Z)
         slope = 5.0 / 3.0 * variance * (1.0 + r) * np.exp(-r)
-    each[1:] = slope * (Z.T[:, :, None] - Z.T[:, None, :]) ** 2
-    return np.einsum("gij,ij->g", each, weights)
+    item[1:] = slope * (Z.T[:, :, None] - Z.T[:, None, :]) ** 2
+    return np.einsum("gij,ij->g", item, weights)
 
 
 def product_gradient(kind, X, variance, lengthscale, weights, out):
@@ -107,8 +107,8 @@ def regression_gradient(X, y, variance, lengthscale, noise_variance):
     """Textbook log evidence of RBF regression and its gradient in log(variance, lengthscales, noise variance)."""
     evidence, alpha, inverse = regression(gram("rbf", X, variance, lengthscale), y, noise_variance)
     weights = 0.5 * (np.outer(alpha, alpha) - inverse)
-    found = gradient("rbf", X, variance, lengthscale, weights)
-    return evidence, np.append(found, noise_variance * np.trace(weights))
+    result = gradient("rbf", X, variance, lengthscale, weights)
+    return evidence, np.append(result, noise_variance * np.trace(weights))
 
 
 class Regression:

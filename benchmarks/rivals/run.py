@@ -1,7 +1,7 @@
 """Other libraries beside cavity: `python benchmarks/rivals/run.py [TASK ...]` prints a table for each task.
 
 Needs the rivals extra; what is not installed, fails or passes the caps of time and memory is named with its reason.
-GPflow wants an older NumPy and so an environment of its own (pip install gpflow tensorflow-cpu tf-keras), whose
+GPflow needs an older NumPy and so an environment of its own (pip install gpflow tensorflow-cpu tf-keras), whose
 interpreter is given: `--python GPflow PATH`. Each task, library and number of threads has a process of its own, the
 threads of which are set before any import. A fit is called until `REPEATS` calls or `ENOUGH` seconds are over: the
 first call, in which compilers work, stands by itself, and "again" is the shortest of the others. Loading, data and
@@ -54,7 +54,7 @@ THREADS = (
     "CAVITY_NUM_THREADS",
 )
 REPEATS, ENOUGH = 3, 4.0
-ELSEWHERE = "the interpreter of a library that wants an environment of its own"
+ELSEWHERE = "the interpreter of a library that needs an environment of its own"
 MARK = "RESULT "
 
 
@@ -102,9 +102,9 @@ def run_as_child(arguments, limit):
 
 def run_child(task, case, library, threads, options):
     """Measure in a process of its own; return its result."""
-    words = [task, case, library, str(threads), "small" if options.small else "whole"]
+    message = [task, case, library, str(threads), "small" if options.small else "whole"]
     python = dict(options.python).get(library, sys.executable)
-    command = [python, str(HERE / "run.py"), "--child", *words, "--gigabytes", str(options.gigabytes)]
+    command = [python, str(HERE / "run.py"), "--child", *message, "--gigabytes", str(options.gigabytes)]
     try:
         done = subprocess.run(
             command, env=environment(threads), capture_output=True, text=True, timeout=options.seconds
@@ -136,20 +136,20 @@ def table(rows, threads, columns):
             continue
         cells = [text for n in threads for text in (times_of(good[n]) if n in good else ("failed", "-"))]
         row = good[min(good)]
-        found = (f"{row['scores'][name]:.5g}" if name in row["scores"] else "-" for name in columns)
-        lines.append("| " + " | ".join([library, *cells, f"{row['megabytes']:.0f}", *found]) + " |")
+        result = (f"{row['scores'][name]:.5g}" if name in row["scores"] else "-" for name in columns)
+        lines.append("| " + " | ".join([library, *cells, f"{row['megabytes']:.0f}", *result]) + " |")
     return "\n".join(lines)
 
 
 def versions():
     """Return the versions of what takes part, as text."""
-    found = []
+    results = []
     for package in dict.fromkeys(" ".join(PACKAGES.values()).split()):
         try:
-            found.append(f"{package} {version(package)}")
+            results.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    return ", ".join(found)
+    return ", ".join(results)
 
 
 def processor():
@@ -190,14 +190,14 @@ def main():
     if unknown:
         parser.error(f"there is no task {min(unknown)!r}")
     print(f"Measured with cavity {version('cavity')}.\n")
-    found = {}
+    results = {}
     for task in options.tasks or TASKS:
         module = importlib.import_module(f"tasks.{task}")
         for case in options.cases or module.CASES:
-            rows = found[f"{task} {case}"] = measure_case(module, task, case, options)
+            rows = results[f"{task} {case}"] = measure_case(module, task, case, options)
             print(f"{module.CASES[case]}\n\n{table(rows, options.threads, module.COLUMNS)}\n", flush=True)
             if options.json:
-                options.json.write_text(json.dumps(found, indent=1))
+                options.json.write_text(json.dumps(results, indent=1))
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"{processor()}, {os.cpu_count()} CPUs{load}, Python {platform.python_version()}\n{versions()}")
 

@@ -75,12 +75,12 @@ class Triangular:
 
     def observe(self, x, y):
         """Add a row."""
-        known, row = self.settings, self.below[0]
-        w = dtrsv(known.L, known.row(x), lower=1, overwrite_x=1)
-        self.residual += known.variance - w @ w
-        self.A = dsyr(1.0 / known.noise_variance, w, lower=1, a=self.A, overwrite_a=1)
+        truth, row = self.settings, self.below[0]
+        w = dtrsv(truth.L, truth.row(x), lower=1, overwrite_x=1)
+        self.residual += truth.variance - w @ w
+        self.A = dsyr(1.0 / truth.noise_variance, w, lower=1, a=self.A, overwrite_a=1)
         row[:-1], row[-1] = w, y
-        row /= np.sqrt(known.noise_variance)
+        row /= np.sqrt(truth.noise_variance)
         self.R, *_ = dtpqrt(0, self.width, self.R, self.below, overwrite_a=1, overwrite_b=1)
         self.count += 1
 
@@ -90,9 +90,9 @@ class Triangular:
 
     def log_bound(self):
         """The bound of all rows so far."""
-        known, diagonal = self.settings, np.abs(np.diag(self.R))
-        fit = -0.5 * diagonal[-1] ** 2 - np.sum(np.log(diagonal[:-1])) - 0.5 * self.residual / known.noise_variance
-        return fit - 0.5 * self.count * (LOG_TWO_PI + np.log(known.noise_variance))
+        truth, diagonal = self.settings, np.abs(np.diag(self.R))
+        fit = -0.5 * diagonal[-1] ** 2 - np.sum(np.log(diagonal[:-1])) - 0.5 * self.residual / truth.noise_variance
+        return fit - 0.5 * self.count * (LOG_TWO_PI + np.log(truth.noise_variance))
 
 
 class Refactored(Triangular):
@@ -100,14 +100,14 @@ class Refactored(Triangular):
 
     def observe(self, x, y):
         """Add a row."""
-        known, M = self.settings, len(self.A)
-        w = dtrsv(known.L, known.row(x), lower=1, overwrite_x=1)
-        self.residual += known.variance - w @ w
-        self.A = dsyr(1.0 / known.noise_variance, w, lower=1, a=self.A, overwrite_a=1)
+        truth, M = self.settings, len(self.A)
+        w = dtrsv(truth.L, truth.row(x), lower=1, overwrite_x=1)
+        self.residual += truth.variance - w @ w
+        self.A = dsyr(1.0 / truth.noise_variance, w, lower=1, a=self.A, overwrite_a=1)
         if self.count == 0:
             self.r, self.squares = np.zeros(M), 0.0
-        self.r += (y / known.noise_variance) * w
-        self.squares += y * y / known.noise_variance
+        self.r += (y / truth.noise_variance) * w
+        self.squares += y * y / truth.noise_variance
         B = self.A.copy(order="F")
         B.flat[:: M + 1] += 1.0
         self.factor, _ = dpotrf(B, lower=1, clean=0, overwrite_a=1)
@@ -120,9 +120,9 @@ class Refactored(Triangular):
 
     def log_bound(self):
         """The bound of all rows so far."""
-        known, logs = self.settings, np.sum(np.log(np.diag(self.factor)))
-        fit = 0.5 * (self.c @ self.c - self.squares - self.residual / known.noise_variance) - logs
-        return fit - 0.5 * self.count * (LOG_TWO_PI + np.log(known.noise_variance))
+        truth, logs = self.settings, np.sum(np.log(np.diag(self.factor)))
+        fit = 0.5 * (self.c @ self.c - self.squares - self.residual / truth.noise_variance) - logs
+        return fit - 0.5 * self.count * (LOG_TWO_PI + np.log(truth.noise_variance))
 
 
 class Rotated(Triangular):
@@ -130,11 +130,11 @@ class Rotated(Triangular):
 
     def observe(self, x, y):
         """Add a row."""
-        known, M = self.settings, len(self.A)
-        w = solve_triangular(known.L, known.row(x), lower=True, check_finite=False)
-        self.residual += known.variance - w @ w
-        self.A += np.outer(w, w) / known.noise_variance
-        row = np.append(w, y) / np.sqrt(known.noise_variance)
+        truth, M = self.settings, len(self.A)
+        w = solve_triangular(truth.L, truth.row(x), lower=True, check_finite=False)
+        self.residual += truth.variance - w @ w
+        self.A += np.outer(w, w) / truth.noise_variance
+        row = np.append(w, y) / np.sqrt(truth.noise_variance)
         for i in range(M + 1):
             old, below = self.R[i, i], row[i]
             new = np.hypot(old, below)
@@ -158,12 +158,12 @@ class Covariance(Triangular):
 
     def observe(self, x, y):
         """Add a row."""
-        known = self.settings
-        w = dtrsv(known.L, known.row(x), lower=1, overwrite_x=1)
+        truth = self.settings
+        w = dtrsv(truth.L, truth.row(x), lower=1, overwrite_x=1)
         s = dsymv(1.0, self.S, w, lower=1)
-        v, error = known.noise_variance + s @ w, y - self.m @ w
+        v, error = truth.noise_variance + s @ w, y - self.m @ w
         self.bound -= 0.5 * (LOG_TWO_PI + np.log(v) + error * error / v)
-        self.bound -= 0.5 * (known.variance - w @ w) / known.noise_variance
+        self.bound -= 0.5 * (truth.variance - w @ w) / truth.noise_variance
         self.m += (error / v) * s
         self.S = dsyr(-1.0 / v, s, lower=1, a=self.S, overwrite_a=1)
 
@@ -192,13 +192,13 @@ class Batches:
 
     def update(self, X, y):
         """Add rows."""
-        known = self.settings
-        W = dtrmm(1.0, known.inverse, known.rows(X).T, lower=1, overwrite_b=1).T
-        residual = len(y) * known.variance - np.vdot(W, W)
-        self.A = dsyrk(1.0 / known.noise_variance, W.T, beta=1.0, c=self.A, lower=1, overwrite_c=1)
-        self.r += (y @ W) / known.noise_variance
-        self.constant -= 0.5 * len(y) * (LOG_TWO_PI + np.log(known.noise_variance))
-        self.constant -= 0.5 * (y @ y + residual) / known.noise_variance
+        truth = self.settings
+        W = dtrmm(1.0, truth.inverse, truth.rows(X).T, lower=1, overwrite_b=1).T
+        residual = len(y) * truth.variance - np.vdot(W, W)
+        self.A = dsyrk(1.0 / truth.noise_variance, W.T, beta=1.0, c=self.A, lower=1, overwrite_c=1)
+        self.r += (y @ W) / truth.noise_variance
+        self.constant -= 0.5 * len(y) * (LOG_TWO_PI + np.log(truth.noise_variance))
+        self.constant -= 0.5 * (y @ y + residual) / truth.noise_variance
         B = self.A.copy(order="F")
         B.flat[:: len(B) + 1] += 1.0
         self.factor, info = dpotrf(B, lower=1, clean=0, overwrite_a=1)
@@ -219,14 +219,14 @@ class Textbook(Batches):
 
     def update(self, X, y):
         """Add rows."""
-        known = self.settings
-        Kuf = gram("rbf", known.Z, known.variance, known.lengthscale, X)
-        W = solve_triangular(known.L, Kuf, lower=True)
-        residual = known.variance - np.sum(W**2, axis=0)
-        self.A = self.A + W @ W.T / known.noise_variance
-        self.r = self.r + W @ y / known.noise_variance
-        self.constant -= 0.5 * len(y) * np.log(2 * np.pi * known.noise_variance)
-        self.constant -= 0.5 * np.sum(y**2 + residual) / known.noise_variance
+        truth = self.settings
+        Kuf = gram("rbf", truth.Z, truth.variance, truth.lengthscale, X)
+        W = solve_triangular(truth.L, Kuf, lower=True)
+        residual = truth.variance - np.sum(W**2, axis=0)
+        self.A = self.A + W @ W.T / truth.noise_variance
+        self.r = self.r + W @ y / truth.noise_variance
+        self.constant -= 0.5 * len(y) * np.log(2 * np.pi * truth.noise_variance)
+        self.constant -= 0.5 * np.sum(y**2 + residual) / truth.noise_variance
         self.factor = cholesky(np.eye(len(self.A)) + self.A, lower=True)
         self.c = solve_triangular(self.factor, self.r, lower=True)
 
@@ -264,13 +264,13 @@ def textbook_gradient(settings, X, y):
     value -= 0.5 * len(y) * np.log(2 * np.pi / t)
     G_uf = t * inverse_L.T @ (W - E @ W + np.outer(mu, y))
     G_uu = -0.5 * inverse_L.T @ (B + E - 2 * np.eye(len(Z))) @ inverse_L
-    found = [np.sum(G_uf * Kuf) + np.sum(G_uu * (Kuu + nugget)) - 0.5 * t * len(y) * settings.variance]
+    results = [np.sum(G_uf * Kuf) + np.sum(G_uu * (Kuu + nugget)) - 0.5 * t * len(y) * settings.variance]
     for d, length in enumerate(settings.lengthscale):
         uf = Kuf * (Z[:, d, None] - X[:, d]) ** 2 / length**2
         uu = Kuu * (Z[:, d, None] - Z[:, d]) ** 2 / length**2
-        found.append(np.sum(G_uf * uf) + np.sum(G_uu * uu))
+        results.append(np.sum(G_uf * uf) + np.sum(G_uu * uu))
     error = np.sum((y - W.T @ mu) ** 2) + np.sum(W * (S @ W)) + residual.sum()
-    return value, np.array([*found, 0.5 * t * error - 0.5 * len(y)])
+    return value, np.array([*results, 0.5 * t * error - 0.5 * len(y)])
 
 
 def lengthscale_slopes(T, left, right):
@@ -285,10 +285,10 @@ def gradient(Z, variance, lengthscale, noise_variance, X, y, jitter=1e-8):
     With B = I + A, mu = B^-1 r and E = B^-1 + mu mu', the slopes in K(Z, X) and K(Z, Z) are
     L^-T ((I - E) W + mu y') / noise and -L^-T (B + E - 2 I) L^-1 / 2.
     """
-    known = Settings(Z, variance, lengthscale, noise_variance, jitter)
+    truth = Settings(Z, variance, lengthscale, noise_variance, jitter)
     M, N, t = len(Z), len(y), 1.0 / noise_variance
-    K = known.rows(X)
-    W = dtrsm(1.0, known.L, K.T, lower=1).T
+    K = truth.rows(X)
+    W = dtrsm(1.0, truth.L, K.T, lower=1).T
     residual = N * variance - np.vdot(W, W)
     B = dsyrk(t, W.T, lower=1)
     B += np.tril(B, -1).T
@@ -307,17 +307,17 @@ def gradient(Z, variance, lengthscale, noise_variance, X, y, jitter=1e-8):
     value -= 0.5 * N * (LOG_TWO_PI + np.log(noise_variance))
     inner = np.add(B, E, order="F")
     inner.flat[:: M + 1] -= 2.0
-    inner = dtrsm(-0.5, known.L, inner, lower=1, trans_a=1, overwrite_b=1)
-    inner = dtrsm(1.0, known.L, inner, side=1, lower=1, overwrite_b=1)
+    inner = dtrsm(-0.5, truth.L, inner, lower=1, trans_a=1, overwrite_b=1)
+    inner = dtrsm(1.0, truth.L, inner, side=1, lower=1, overwrite_b=1)
     np.negative(E, out=E)
     E.flat[:: M + 1] += 1.0
-    slope = dgemm(1.0, dtrsm(t, known.L, E, lower=1, trans_a=1, overwrite_b=1), W.T)
-    slope = dger(1.0, dtrsv(known.L, mu, lower=1, trans=1), t * y, a=slope, overwrite_a=1).T
+    slope = dgemm(1.0, dtrsm(t, truth.L, E, lower=1, trans_a=1, overwrite_b=1), W.T)
+    slope = dger(1.0, dtrsv(truth.L, mu, lower=1, trans=1), t * y, a=slope, overwrite_a=1).T
     slope *= K
     inner *= gram("rbf", Z, variance, lengthscale)
     amplitude = slope.sum() + inner.sum() + jitter * np.trace(inner) - 0.5 * t * N * variance
-    lengths = lengthscale_slopes(slope, X / known.lengthscale, known.scaled)
-    lengths += lengthscale_slopes(inner, known.scaled, known.scaled)
+    lengths = lengthscale_slopes(slope, X / truth.lengthscale, truth.scaled)
+    lengths += lengthscale_slopes(inner, truth.scaled, truth.scaled)
     error = y @ y - 2.0 * (y @ (W @ mu)) + residual
     noise = 0.5 * (t * error + used + mu @ (B @ mu) - mu @ mu - N)
     return value, np.concatenate([[amplitude], lengths, [noise]])

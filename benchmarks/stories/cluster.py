@@ -77,9 +77,9 @@ class Counter:
 
         def values(scheduler, graph, keys, *rest):
             own = {key: task for key, task in graph.items() if "cavity" in str(key)}
-            given = [each for task in own.values() for each in (task if isinstance(task, tuple) else (task,))]
-            given = {each.task for each in given if isinstance(each, remote.TaskInputs)}
-            if not given & SWEEPS:
+            inputs = [item for task in own.values() for item in (task if isinstance(task, tuple) else (task,))]
+            inputs = {entry.task for entry in inputs if isinstance(entry, remote.TaskInputs)}
+            if not inputs & SWEEPS:
                 yield from self._values(scheduler, graph, keys, *rest)
                 return
             self.tasks, self.passes = self.tasks + len(own), self.passes + 1
@@ -107,9 +107,9 @@ def clusters(fit, chunked, repeats):
         for workers in best:
             options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": ":0"}
             with LocalCluster(**options) as cluster, Client(cluster) as client:
-                data = [client.persist(each) for each in chunked()]
-                for each in data:
-                    each.sum().compute()
+                data = [client.persist(item) for item in chunked()]
+                for value in data:
+                    value.sum().compute()
                 best[workers] = min(best[workers], *fit(*data)[1:])
     return best
 
@@ -119,29 +119,27 @@ def main():
     parser.add_argument("--rows", type=float, default=5e6)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
-    given = parser.parse_args()
-    n, repeats = (200_000, 1) if given.quick else (int(given.rows), given.repeats)
+    values = parser.parse_args()
+    n, repeats = (200_000, 1) if values.quick else (int(values.rows), values.repeats)
     config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
 
     for k in (8, 16):
-        found = clusters(partial(mixture, k=k), lambda: [rows_of(n, 16, 8)], repeats)
+        result = clusters(partial(mixture, k=k), lambda: [rows_of(n, 16, 8)], repeats)
         print(f"mixture, {n} rows of 8 columns, {k} components, 16 chunks")
-        print(
-            f"  pass by one worker {found[1]:.3f} s, by two {found[2]:.3f} s: {found[1] / found[2]:.2f} times as fast"
-        )
+        print(f"  pass by one worker {result[1]:.3f} s, by two {result[2]:.3f} s: ratio {result[1] / result[2]:.2f}")
 
     small = 64 * choose_block_rows(8, 8, True)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         data = client.persist(rows_of(small, 16, 8))
         data.sum().compute()
-        here = np.asarray(data)
+        current = np.asarray(data)
         with Counter() as counter:
             cluster_seconds = min(mixture(data)[1:])
-        own_seconds = min(mixture(here)[1:])
+        own_seconds = min(mixture(current)[1:])
         print(f"mixture, {small} rows, 64 blocks")
         print(f"  pass by two workers {cluster_seconds:.3f} s, in this process {own_seconds:.3f} s")
         print(f"  a pass is {counter.words()}")
-        m = 200_000 if given.quick else 2_000_000
+        m = 200_000 if values.quick else 2_000_000
         data = client.persist(rows_of(m, 16, 8))
         y = client.persist((data[:, 0] > 12.0).astype(float))
         with Counter() as counter:

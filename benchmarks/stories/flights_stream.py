@@ -61,11 +61,11 @@ def main():
     options = parser.parse_args()
     X, y = table()
     X = (X - X[:FIRST].mean(axis=0)) / X[:FIRST].std(axis=0)
-    known = learnt(X[:FIRST:STEP], y[:FIRST:STEP])
-    model = cavity.StreamingGP(known.covariance, known.likelihood, known.mean, n_inducing=options.inducing)
+    truth = learnt(X[:FIRST:STEP], y[:FIRST:STEP])
+    model = cavity.StreamingGP(truth.covariance, truth.likelihood, truth.mean, n_inducing=options.inducing)
     print(f"Measured with cavity {cavity.__version__}.\n")
     print(f"{len(y)} flights in batches of {options.batch}, at most {options.inducing} inducing points, one thread")
-    print(f"{known.covariance!r}, {known.likelihood!r}\n")
+    print(f"{truth.covariance!r}, {truth.likelihood!r}\n")
     print("| stream | RMSE, minutes | NLPD | seconds, predictions included |")
     print("|---|---|---|---|")
     errors = Errors(X[FIRST:], y[FIRST:])
@@ -73,8 +73,8 @@ def main():
     cases |= {f"forgets {share:.0%} a batch": (1.0 - share, len(y)) for share in FORGOTTEN}
     for name, (factor, last) in cases.items():
         moments, seconds = timed(lambda f=factor, n=last: streamed(model, X, y, options.batch, f, n))
-        found = errors.of(*moments)
-        print(f"| {name} | {found[0]:.3f} | {found[1]:.4f} | {seconds:.1f} |", flush=True)
+        result = errors.of(*moments)
+        print(f"| {name} | {result[0]:.3f} | {result[1]:.4f} | {seconds:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

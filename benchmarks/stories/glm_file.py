@@ -61,14 +61,14 @@ def seconds_a_pass(X, y):
     return float(np.diff(stamps)[WARM_UP - 1 :].min())
 
 
-def run(path, what):
+def run(path, label):
     """Print what one process has measured: rows, seconds a pass and peak memory in MB."""
     table = cavity.source(path)
     n = table.n_rows
-    if what == "file":
+    if label == "file":
         scratch.MOST_IN_MEMORY = min(scratch.MOST_IN_MEMORY, n - 1)  # a short run shows what a long one does
         seconds = seconds_a_pass(path, "y")
-    elif what == "reading":
+    elif label == "reading":
         X, start = table.without(["y"]), time.perf_counter()
         for _ in iterate_blocks(X, 1 << 15):
             pass
@@ -93,18 +93,18 @@ def main():
         path = Path(folder) / "rows.parquet"
         write(path, options.rows)
         size = path.stat().st_size
-        found = {
-            what: [float(each) for each in printed(__file__, "--run", path, what).split()]
-            for what in ("reading", "memory", "file")
+        result = {
+            label: [float(part) for part in printed(__file__, "--run", path, label).split()]
+            for label in ("reading", "memory", "file")
         }
-    limit = max(found[what][1] / found[what][0] for what in ("reading", "memory"))
+    limit = max(result[description][1] / result[description][0] for description in ("reading", "memory"))
     print(f"Measured with cavity {cavity.__version__}.\n")
     print(f"{options.rows} rows of {COLUMNS} columns, Parquet of {size / 1e9:.2f} GB, one thread\n")
     print("| | rows | ns a row and pass | of the larger of the first two | peak memory, MB |")
     print("|---|---|---|---|---|")
-    words = {"reading": "reading the file alone", "memory": "a sweep in memory", "file": "a sweep over the file"}
-    for what, (n, seconds, peak) in found.items():
-        print(f"| {words[what]} | {n:.0f} | {1e9 * seconds / n:.0f} | {seconds / n / limit:.2f} | {peak:.0f} |")
+    message = {"reading": "reading the file alone", "memory": "a sweep in memory", "file": "a sweep over the file"}
+    for subject, (n, seconds, peak) in result.items():
+        print(f"| {message[subject]} | {n:.0f} | {1e9 * seconds / n:.0f} | {seconds / n / limit:.2f} | {peak:.0f} |")
 
 
 if __name__ == "__main__":

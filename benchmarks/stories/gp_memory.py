@@ -81,8 +81,8 @@ def main():
         return
     print(f"Measured with cavity {cavity.__version__}.\n")
     table("probit classification to 1e-8, one thread", "classification", options.rows, LARGE)
-    known = EVIDENCE if importlib.util.find_spec("sklearn") else EVIDENCE[:1]
-    table("evidence and gradient of a regression with eight lengthscales", "evidence", 1000, known)
+    truth = EVIDENCE if importlib.util.find_spec("sklearn") else EVIDENCE[:1]
+    table("evidence and gradient of a regression with eight lengthscales", "evidence", 1000, truth)
 
 
 if __name__ == "__main__":

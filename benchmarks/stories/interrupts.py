@@ -145,7 +145,7 @@ def fit_again_and_again(name):
 def waits(name, signals, moments):
     """Return the seconds from SIGINT to KeyboardInterrupt, (signals,)."""
     command = [sys.executable, "-W", "ignore", __file__, "--child", name]
-    found = []
+    results = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             for _ in range(signals):
@@ -154,10 +154,10 @@ def waits(name, signals, moments):
                 time.sleep(moments.uniform(0.0, WITHIN))
                 sent = time.monotonic()
                 os.kill(child.pid, signal.SIGINT)
-                found.append(float(child.stdout.readline()) - sent)
+                results.append(float(child.stdout.readline()) - sent)
         finally:
             child.kill()
-    return np.array(found)
+    return np.array(results)
 
 
 def main():
@@ -177,9 +177,9 @@ def main():
     print(".. list-table::\n   :header-rows: 1\n   :widths: 60 20 20\n")
     print("   * - fit\n     - median wait\n     - longest wait")
     for name in options.cases or CASES:
-        found = waits(name, options.signals, moments)
-        print(f"   * - {CASES[name][0]}\n     - {np.median(found):.3f} s\n     - {found.max():.2f} s", flush=True)
-        late += [f"{name} ({found.max():.2f} s)"] if found.max() > LONGEST else []
+        result = waits(name, options.signals, moments)
+        print(f"   * - {CASES[name][0]}\n     - {np.median(result):.3f} s\n     - {result.max():.2f} s", flush=True)
+        late += [f"{name} ({result.max():.2f} s)"] if result.max() > LONGEST else []
     print(f"above {LONGEST} s: {', '.join(late) or 'none'}", file=sys.stderr)
 
 

@@ -112,7 +112,7 @@ def table_of_passes(rows, held):
         write_npy(paths[".npy"], SPACE, rows)
         write_parquet(paths["Parquet"], SPACE, rows)
         sizes = {name: path.stat().st_size / 2**30 for name, path in paths.items()}
-        found = {
+        result = {
             (name, threads): child("--passes", path, held if name == "memory" else 0, threads)
             for threads in (1, 2)
             for name, path in paths.items()
@@ -121,12 +121,12 @@ def table_of_passes(rows, held):
     print(f"GaussianMixture, diagonal: {rows} rows of 16 columns, K = 16, best of {PASSES} passes\n")
     print("| from | GB | threads | ns a row | rate, of the one in memory | peak memory, MB | of it by the fit |")
     print("|---|---|---|---|---|---|---|")
-    for (name, threads), (nanoseconds, peak, added, count, _) in found.items():
-        memory = float(found["memory", threads][0])
+    for (name, threads), (nanoseconds, peak, added, count, _) in result.items():
+        memory = float(result["memory", threads][0])
         cells = f"{float(nanoseconds):.1f}", f"{memory / float(nanoseconds):.2f}", f"{float(peak):.0f}"
         gigabytes = sizes[name] * int(count) / rows
         print(f"| {name} | {gigabytes:.1f} | {threads} | {' | '.join(cells)} | {float(added):.0f} |")
-    agree({each[-1] for each in found.values() if int(each[-2]) == rows})
+    agree({item[-1] for item in result.values() if int(item[-2]) == rows})
 
 
 def table_of_fits(points):
@@ -134,15 +134,15 @@ def table_of_fits(points):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "points.npy"
         write_npy(path, LINE, points)
-        found = {(c, t): child("--to-the-end", path, c, t) for c, t in ((0, 1), (1, 1), (0, 2), (1, 2))}
+        result = {(c, t): child("--to-the-end", path, c, t) for c, t in ((0, 1), (1, 1), (0, 2), (1, 2))}
     print(f"\nUnitMixture: {points} points in a .npy file, K = {len(LINE)}, until it converges\n")
     print("| checkpoint | threads | seconds | passes | converged | peak memory, MB | of it by the fit |")
     print("|---|---|---|---|---|---|---|")
-    for (checkpoint, threads), (seconds, passes, converged, peak, added, _) in found.items():
+    for (checkpoint, threads), (seconds, passes, converged, peak, added, _) in result.items():
         often = "every pass" if checkpoint else "none"
         cells = f"{float(seconds):.2f}", passes, converged, f"{float(peak):.0f}", f"{float(added):.0f}"
         print(f"| {often} | {threads} | {' | '.join(cells)} |")
-    agree({each[-1] for each in found.values()})
+    agree({item[-1] for item in result.values()})
 
 
 def agree(bits):
@@ -162,9 +162,9 @@ def main():
     parser.add_argument("--to-the-end", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore", cavity.ConvergenceWarning)
-    for given, run in ((options.passes, run_passes), (options.to_the_end, run_to_the_end)):
-        if given:
-            run(given[0], int(given[1]), int(given[2]))
+    for values, run in ((options.passes, run_passes), (options.to_the_end, run_to_the_end)):
+        if values:
+            run(values[0], int(values[1]), int(values[2]))
             return
     row = 8 * SPACE.shape[1]
     if options.size:

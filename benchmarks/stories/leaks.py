@@ -104,8 +104,8 @@ def stream(likelihood, y):
 
 
 def mixed(likelihood, y, variance=0.5):
-    given = None if variance is None else {"g": variance}
-    model = cavity.MixedGLM(cavity.RandomEffects("g"), likelihood, 1.0, intercept=True, effect_covariances=given)
+    values = None if variance is None else {"g": variance}
+    model = cavity.MixedGLM(cavity.RandomEffects("g"), likelihood, 1.0, intercept=True, effect_covariances=values)
     return model.fit(X, y, groups=GROUPS, **PASSES)
 
 
@@ -183,8 +183,8 @@ def resumed():
     def call():
         path = FILE / "fit.checkpoint"
         for stop in (True, False):
-            kept = dict(checkpoint=path, checkpoint_every=0, callback=lambda event, stop=stop: stop)
-            cavity.UnitMixture(2).fit(F, **PASSES, **kept)
+            stored = dict(checkpoint=path, checkpoint_every=0, callback=lambda event, stop=stop: stop)
+            cavity.UnitMixture(2).fit(F, **PASSES, **stored)
         path.unlink()
 
     return call

@@ -136,39 +136,39 @@ def processes():
     """Return the cases of Gaussian processes that learn their kernel."""
     shapes = ((30, 1), (40, 1), (100, 2), (120, 2), (300, 2), (1000, 2))
     kernel = ConstantKernel(1.0) * RBF(1.0)
-    mine, theirs = (partial(each.GaussianProcessClassifier, kernel, random_state=0) for each in (ours, their_gp))
-    given = dict(data=patches, judge=predict, spread=probabilities, reached=mean_log_probability)
-    yield Case("GaussianProcessClassifier", mine, theirs, shapes=shapes, **given)
+    mine, theirs = (partial(item.GaussianProcessClassifier, kernel, random_state=0) for item in (ours, their_gp))
+    arguments = dict(data=patches, judge=predict, spread=probabilities, reached=mean_log_probability)
+    yield Case("GaussianProcessClassifier", mine, theirs, shapes=shapes, **arguments)
     noisy = kernel + WhiteKernel(0.1)
-    mine, theirs = (partial(each.GaussianProcessRegressor, noisy, random_state=0) for each in (ours, their_gp))
-    given = dict(data=curve, judge=predict, spread=mean_and_spread, reached=log_evidence)
-    yield Case("GaussianProcessRegressor", mine, theirs, shapes=shapes, **given)
+    mine, theirs = (partial(value.GaussianProcessRegressor, noisy, random_state=0) for value in (ours, their_gp))
+    arguments = dict(data=curve, judge=predict, spread=mean_and_spread, reached=log_evidence)
+    yield Case("GaussianProcessRegressor", mine, theirs, shapes=shapes, **arguments)
 
 
 def linear():
     """Return the cases of linear classifiers and regressions."""
     shapes = (*((n, 4) for n in SIZES), (700, 8), (4000, 20), (20000, 20))
-    given = dict(data=sides, shapes=shapes, judge=predict, spread=probabilities, reached=mean_log_probability)
+    arguments = dict(data=sides, shapes=shapes, judge=predict, spread=probabilities, reached=mean_log_probability)
     for name in ("LogitClassifier", "ProbitClassifier"):
         mine = partial(getattr(ours, name), prior_variance=1.0, intercept_variance=100.0)  # C = 1
-        yield Case(name, mine, their_linear.LogisticRegression, **given)
-    given = dict(data=plane, shapes=REGRESSION_SHAPES, judge=predict, spread=mean_and_spread, reached=mean_gaussian)
+        yield Case(name, mine, their_linear.LogisticRegression, **arguments)
+    arguments = dict(data=plane, shapes=REGRESSION_SHAPES, judge=predict, spread=mean_and_spread, reached=mean_gaussian)
     for name, rival in (("", "BayesianRidge"), ("ard=True", "ARDRegression")):
         mine = partial(cavity.LinearRegression, ard=bool(name), intercept=False)
         theirs = partial(getattr(their_linear, rival), fit_intercept=False)
-        yield Case(f"cavity.LinearRegression({name}), {rival}", mine, theirs, **given)
+        yield Case(f"cavity.LinearRegression({name}), {rival}", mine, theirs, **arguments)
 
 
 def shortest(calls, seconds):
     """Return the shortest time of each call, and what each returned: they alternate until `seconds` have passed."""
-    best, found, begun = [np.inf] * len(calls), [None] * len(calls), time.perf_counter()
+    best, result, begun = [np.inf] * len(calls), [None] * len(calls), time.perf_counter()
     while True:
         for i, call in enumerate(calls):
             started = time.process_time()
-            found[i] = call()
+            result[i] = call()
             best[i] = min(best[i], time.process_time() - started)
         if time.perf_counter() - begun >= seconds:
-            return best, found
+            return best, result
 
 
 def row(case, n, dim, seconds):
@@ -177,10 +177,10 @@ def row(case, n, dim, seconds):
     (X, y), (new, truth) = case.data(rng, n, dim), case.data(rng, JUDGED, dim)
     rows = (X,) if y is None else (X, y)
     estimators = [case.mine(), case.theirs()]
-    fit, fitted = shortest([partial(each.fit, *rows) for each in estimators], seconds)
-    plain, _ = shortest([partial(case.judge, each, new) for each in fitted], seconds / 2)
-    spread, _ = shortest([partial(case.spread, each, new) for each in fitted], seconds / 2)
-    values = [case.reached(each, new, truth) for each in fitted]
+    fit, fitted = shortest([partial(estimator.fit, *rows) for estimator in estimators], seconds)
+    plain, _ = shortest([partial(case.judge, value, new) for value in fitted], seconds / 2)
+    spread, _ = shortest([partial(case.spread, entry, new) for entry in fitted], seconds / 2)
+    values = [case.reached(item, new, truth) for item in fitted]
     times = " | ".join(f"{1e3 * mine:.3g} | {theirs / mine:.2f}" for mine, theirs in (fit, plain, spread))
     return f"| {case.name} | {n} x {dim} | {times} | {values[0]:.4f} | {values[1]:.4f} |"
 

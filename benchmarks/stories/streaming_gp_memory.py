@@ -110,12 +110,12 @@ def write_files(rows, folder):
 
 def differences(folder):
     """Yield the rows of the second table."""
-    wanted = np.load(folder / "one fit, files.npz")
+    expected = np.load(folder / "one fit, files.npz")
     for task in TASKS:
-        found = np.load(folder / f"{task}.npz")
-        mean = np.max(np.abs(found["mean"] - wanted["mean"]) / np.sqrt(wanted["variance"]))
-        variance = np.max(np.abs(found["variance"] / wanted["variance"] - 1.0))
-        yield task, mean, variance, abs(found["log_bound"] / wanted["log_bound"] - 1.0)
+        result = np.load(folder / f"{task}.npz")
+        mean = np.max(np.abs(result["mean"] - expected["mean"]) / np.sqrt(expected["variance"]))
+        variance = np.max(np.abs(result["variance"] / expected["variance"] - 1.0))
+        yield task, mean, variance, abs(result["log_bound"] / expected["log_bound"] - 1.0)
 
 
 def child(options, task, folder):

@@ -120,12 +120,12 @@ def over_draws():
         first, filtered = model.fit(x, max_iter=1000), model.fit(x, method="adf")
         orders = [model.fit(x, order="random", rng=k, max_iter=1000) for k in range(N_ORDERS)]
         best = max((fit for fit in (first, *orders) if fit.converged), key=lambda fit: fit.log_evidence)
-        for each, fit in zip(errors.values(), (first, best, filtered), strict=True):
+        for item, fit in zip(errors.values(), (first, best, filtered), strict=True):
             mean, sd, value = fitted(fit)
-            each.append(np.abs([(mean - truth[0]) / truth[1], np.log(sd / truth[1]), value - truth[2]]))
-    for label, each in errors.items():
+            item.append(np.abs([(mean - truth[0]) / truth[1], np.log(sd / truth[1]), value - truth[2]]))
+    for label, item in errors.items():
         for name, level in (("median", 0.5), ("95 %", 0.95), ("largest", 1.0)):
-            yield label, name, *(f"{value:.2g}" for value in np.quantile(each, level, axis=0))
+            yield label, name, *(f"{value:.2g}" for value in np.quantile(item, level, axis=0))
 
 
 def main():

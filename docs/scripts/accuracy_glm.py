@@ -119,35 +119,35 @@ def with_intercept(columns):
 
 
 def cases():
-    """Yield (name, X, y, model, how to find the truth); y as the likelihood's log_p wants it."""
-    known = cavity.likelihoods
+    """Yield (name, X, y, model, how to find the truth); y in the form of the likelihood's log_p."""
+    truth = cavity.likelihoods
     table, about = data.table("pima")
     X, variance = with_intercept([table[c] for c in list(about["columns"])[:7]])
     y = np.where(table["type"] == "Yes", 1.0, -1.0)
-    yield "Pima, probit", X, y, cavity.GLM(known.Probit(), prior_variance=variance, intercept=False), sampled
-    yield "Pima, logit", X, y, cavity.GLM(known.Logit(), prior_variance=variance, intercept=False), sampled
+    yield "Pima, probit", X, y, cavity.GLM(truth.Probit(), prior_variance=variance, intercept=False), sampled
+    yield "Pima, logit", X, y, cavity.GLM(truth.Logit(), prior_variance=variance, intercept=False), sampled
     from sklearn.datasets import load_breast_cancer
 
     cancer = load_breast_cancer()
     y = np.where(cancer.target == 1, 1.0, -1.0)
     for count in (10, 30):
         X, variance = with_intercept(list(cancer.data.T[:count]))
-        for likelihood in (known.Probit(), known.Logit()):
+        for likelihood in (truth.Probit(), truth.Logit()):
             name = f"breast cancer, {count} columns, {type(likelihood).__name__.lower()}"
             yield name, X, y, cavity.GLM(likelihood, prior_variance=variance, intercept=False), sampled
     times, _ = data.load("newcomb")
     spread = robust_spread(times)
-    # in units of the spread, as STEP wants it
+    # in units of the spread, as STEP is
     prior = {"prior_mean": np.median(times) / spread, "prior_variance": INTERCEPT_VARIANCE_RATIO}
-    model = cavity.GLM(known.StudentT(4.0, 1.0), intercept=False, **prior)
+    model = cavity.GLM(truth.StudentT(4.0, 1.0), intercept=False, **prior)
     yield "Newcomb, Student's t", np.ones((len(times), 1)), times / spread, model, summed
     rng = np.random.default_rng(SEED)
     X = np.column_stack([np.ones(50), rng.normal(size=(50, 3))])
     y = rng.poisson(np.exp(X @ [0.5, 0.5, -0.3, 0.1])).astype(float)
-    yield "Poisson, N = 50, D = 4", X, y, cavity.GLM(known.Poisson(), prior_variance=10.0, intercept=False), sampled
+    yield "Poisson, N = 50, D = 4", X, y, cavity.GLM(truth.Poisson(), prior_variance=10.0, intercept=False), sampled
     latent = X @ [0.2, 1.0, -0.5, 0.0] + rng.normal(size=50)
     y = np.digitize(latent, [-1.0, 0.0, 1.0]).astype(float)
-    model = cavity.GLM(known.OrderedProbit([-1.0, 0.0, 1.0]), prior_variance=10.0, intercept=False)
+    model = cavity.GLM(truth.OrderedProbit([-1.0, 0.0, 1.0]), prior_variance=10.0, intercept=False)
     yield "ordered probit, 4 classes, N = 50, D = 4", X, y, model, sampled
     X = rng.normal(size=(8, 3))
     y = np.where(X @ [1.0, -1.0, 0.5] + rng.normal(size=8) > 0, 1.0, -1.0)
@@ -155,7 +155,7 @@ def cases():
         "logit, N = 8, D = 3, vague prior",
         X,
         y,
-        cavity.GLM(known.Logit(), prior_variance=25.0, intercept=False),
+        cavity.GLM(truth.Logit(), prior_variance=25.0, intercept=False),
         sampled,
     )
     X = rng.normal(size=(10, 2))
@@ -164,7 +164,7 @@ def cases():
         "step (Bayes point machine), N = 10, D = 2",
         X,
         y,
-        cavity.GLM(known.Step(), prior_variance=1.0, intercept=False),
+        cavity.GLM(truth.Step(), prior_variance=1.0, intercept=False),
         wedge,
     )
 
@@ -177,10 +177,10 @@ def compared(name, X, y, model, truth):
     (mean, sd, evidence), errors, how = truth(X, y, model, posterior)
     margins = [f"± {error:.1g}" for error in errors] if errors else ["", "", ""]
     yield name, how, f"{evidence:.4f}", margins[2], *margins[:2]
-    found = [("EP", (posterior.mean, np.sqrt(posterior.variance), posterior.log_evidence))]
+    results = [("EP", (posterior.mean, np.sqrt(posterior.variance), posterior.log_evidence))]
     if not isinstance(model.likelihood, cavity.likelihoods.Step):  # without a mode inside
-        found.append(("Laplace", laplace(X, y, model, posterior.mean)))
-    for label, (m, s, value) in found:
+        results.append(("Laplace", laplace(X, y, model, posterior.mean)))
+    for label, (m, s, value) in results:
         worst = (error[np.argmax(np.abs(error))] for error in ((m - mean) / sd, s / sd - 1))
         yield "", label, f"{value:.4f}", f"{value - evidence:+.4f}", *(f"{error:+.4f}" for error in worst)
 

@@ -63,7 +63,7 @@ class Case:
     y_new: np.ndarray
 
     def information(self, probability):
-        """Bits per new row that the probabilities of class 1 tell beyond the share of the classes."""
+        """Bits per new row that the probabilities of class 1 have beyond the share of the classes."""
         share, one = np.mean(self.y_new > 0), self.y_new > 0
         entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
         return entropy + np.mean(np.log2(np.maximum(np.where(one, probability, 1 - probability), TINY)))
@@ -88,8 +88,8 @@ def cases():
     cancer = load_breast_cancer()
     yield standardized("breast cancer", cancer.data, 2.0 * cancer.target - 1.0, np.arange(569) % 2 == 0)
     digits = load_digits()
-    kept = np.isin(digits.target, (3, 5))
-    pixels, y = digits.data[kept] / 16.0, np.where(digits.target[kept] == 3, 1.0, -1.0)
+    stored = np.isin(digits.target, (3, 5))
+    pixels, y = digits.data[stored] / 16.0, np.where(digits.target[stored] == 3, 1.0, -1.0)
     train = np.arange(len(y)) % 2 == 0
     yield Case("digits 3 and 5", pixels[train], y[train], pixels[~train], y[~train])
 
@@ -201,10 +201,10 @@ def saddle(below):
         jacobian = np.block([[below.T @ curved, corner.T], [corner, np.diag(1 - h * (h + t))]])
         return np.append(below.T @ h - tilt, tilt - x + h), jacobian
 
-    found = optimize.root(slope, np.zeros(2 * n), jac=True)
-    if not found.success:
-        raise ArithmeticError(found.message)
-    return found.x[n:]
+    result = optimize.root(slope, np.zeros(2 * n), jac=True)
+    if not result.success:
+        raise ArithmeticError(result.message)
+    return result.x[n:]
 
 
 def annealed(case, lengthscale, sd):
@@ -230,16 +230,16 @@ def slice_step(f, value, power, y, other, rng):
     bar = power * value + np.log(rng.random(len(f)))
     angle = rng.uniform(0.0, 2 * np.pi, len(f))
     low, high = angle - 2 * np.pi, angle.copy()
-    moved, found, left = f.copy(), value.copy(), np.arange(len(f))
+    moved, result, left = f.copy(), value.copy(), np.arange(len(f))
     while len(left):
         a = angle[left, None]
         moved[left] = f[left] * np.cos(a) + other[left] * np.sin(a)
-        found[left] = np.sum(log_ndtr(y * moved[left]), axis=1)
-        left = left[power * found[left] < bar[left]]  # the others are where they may stay
+        result[left] = np.sum(log_ndtr(y * moved[left]), axis=1)
+        left = left[power * result[left] < bar[left]]  # the others are where they may stay
         low[left] = np.where(angle[left] < 0, angle[left], low[left])
         high[left] = np.where(angle[left] < 0, high[left], angle[left])
         angle[left] = rng.uniform(low[left], high[left])
-    return moved, found
+    return moved, result
 
 
 @dataclass(frozen=True)
@@ -270,13 +270,13 @@ def over_grid(name, method, case):
 def sklearn_row(case):
     """scikit-learn's classifier, which learns by itself: its row of the table, and what EP says of the same model."""
     start = ConstantKernel(1.0, (1e-4, 1e6)) * RBF(1.0, (1e-2, 1e4))
-    found = GaussianProcessClassifier(start, n_restarts_optimizer=4, random_state=SEED).fit(case.X, case.y)
-    variance, lengthscale = np.exp(found.kernel_.theta)
+    posterior = GaussianProcessClassifier(start, n_restarts_optimizer=4, random_state=SEED).fit(case.X, case.y)
+    variance, lengthscale = np.exp(posterior.kernel_.theta)
     at = np.log(lengthscale), 0.5 * np.log(variance)
-    probability = found.predict_proba(case.X_new)[:, 1]
+    probability = posterior.predict_proba(case.X_new)[:, 1]
     evidence, same = ep(case, lengthscale, np.sqrt(variance), cavity.likelihoods.Logit())
     return probability, [
-        row(case, "scikit-learn: logit, Laplace", at, found.log_marginal_likelihood_value_, probability),
+        row(case, "scikit-learn: logit, Laplace", at, posterior.log_marginal_likelihood_value_, probability),
         row(case, "EP: logit, the same hyperparameters", at, evidence, same),
     ]
 
@@ -309,10 +309,10 @@ def against_exact(case, surfaces):
         yield [f"{at[0]:g}, {at[1]:g}", f"{truth.evidence[index]:.3f} ± {truth.error[index]:.1g}", sampled] + [
             f"{surface.evidence[index] - truth.evidence[index]:+.3f}" for surface in others
         ]
-    for what, of in (("log evidence", "evidence"), ("probability", "probability"), ("information", "information")):
+    for label, of in (("log evidence", "evidence"), ("probability", "probability"), ("information", "information")):
         errors = [np.abs(getattr(surface, of) - getattr(truth, of)) for surface in others]
-        yield [f"largest error of {what}", "", "", *(f"{error.max():.3f}" for error in errors)]
-        yield [f"mean error of {what}", "", "", *(f"{error.mean():.4f}" for error in errors)]
+        yield [f"largest error of {label}", "", "", *(f"{error.max():.3f}" for error in errors)]
+        yield [f"mean error of {label}", "", "", *(f"{error.mean():.4f}" for error in errors)]
 
 
 def contours(axes, values, levels, spots, title, cmap):
@@ -338,12 +338,12 @@ def draw_surfaces(figure, case, surfaces, rows):
         ("log evidence", [surface.evidence - top for surface in surfaces], BELOW, "viridis"),
         ("information", [surface.information for surface in surfaces], np.linspace(0.0, most, 11), "magma"),
     )
-    words = f"log evidence, nats from the best of {surfaces[0].method}", "information, bits per new row"
+    message = f"log evidence, nats from the best of {surfaces[0].method}", "information, bits per new row"
     for k, (kind, values, levels, cmap) in enumerate(kinds):
         part = axes[k * len(surfaces) : (k + 1) * len(surfaces)]
         for panel, surface, value in zip(part, surfaces, values, strict=True):
             drawn = contours(panel, value, levels, spots, f"{surface.method}: {kind}", cmap)
-        figure.colorbar(drawn, ax=part, label=words[k], shrink=0.95, ticks=levels)
+        figure.colorbar(drawn, ax=part, label=message[k], shrink=0.95, ticks=levels)
     axes[0].legend(loc="upper right", fontsize=7)
     figure.suptitle(f"{case.name}, {len(case.y)} rows to learn from, {len(case.y_new)} new", fontsize=11)
 
@@ -357,7 +357,7 @@ def draw_calibration(panels):
             index = np.minimum((p * BINS).astype(int), BINS - 1)
             count = np.bincount(index, minlength=BINS)
             full = count > 0
-            expected, true = (np.bincount(index, what, BINS)[full] / count[full] for what in (p, one))
+            expected, true = (np.bincount(index, description, BINS)[full] / count[full] for description in (p, one))
             noise = 2 * np.sqrt(expected * (1 - expected) / count[full])
             place = expected + 0.008 * (shift - 1)
             axes.errorbar(place, true, yerr=noise, fmt="o-", ms=5, lw=1, capsize=2, color=COLORS[label], label=label)

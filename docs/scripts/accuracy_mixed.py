@@ -83,9 +83,9 @@ def beside_lme4():
     for name, formula, likelihood, source, sds, fixed in PRINTED:
         posterior = cavity.MixedGLM(formula, likelihood).fit(data.table(name, as_frame=True)[0])
         covariances = posterior.model.effect_covariances
-        found = np.concatenate([np.sqrt(np.diagonal(covariances[term])) for term in posterior.terms])
+        result = np.concatenate([np.sqrt(np.diagonal(covariances[term])) for term in posterior.terms])
         yield f"{name}: {source}", "lme4", numbers(sds), numbers(fixed)
-        yield f"``{formula.partition('~')[2].strip()}``", "`MixedGLM`", numbers(found), numbers(posterior.mean)
+        yield f"``{formula.partition('~')[2].strip()}``", "`MixedGLM`", numbers(result), numbers(posterior.mean)
 
 
 def numbers(values):

@@ -122,9 +122,9 @@ class Inverses:
         """Take in a batch."""
         inverse, precision = np.linalg.inv(self.K), np.linalg.inv(self.S)
         across = inverse @ self.settings.rbf(x)
-        known = inverse @ self.K @ (precision - inverse) @ self.K @ inverse
+        truth = inverse @ self.K @ (precision - inverse) @ self.K @ inverse
         pull = inverse @ self.K @ precision @ self.m + across @ y / self.settings.noise
-        self.S = np.linalg.inv(inverse + known + across @ across.T / self.settings.noise)
+        self.S = np.linalg.inv(inverse + truth + across @ across.T / self.settings.noise)
         self.m = self.S @ pull
 
     def moments(self, x):
@@ -169,23 +169,23 @@ def long_streams():
             "whitened, not tracked": Whitened(settings, False),
             "inverses, tracked": Inverses(settings),
         }
-        whole, found = Whitened(settings, True), {name: [] for name in streams}
+        full, result = Whitened(settings, True), {name: [] for name in streams}
         for k in range(BATCHES):
             part = slice(k * BATCH, (k + 1) * BATCH)
-            whole.add(x[part], y[part])
+            full.add(x[part], y[part])
             for name, stream in streams.items():
                 stream.update(x[part], y[part])
                 if k + 1 in SHOWN:
-                    found[name].append(difference(stream, whole, new))
-        for name, cells in found.items():
+                    result[name].append(difference(stream, full, new))
+        for name, cells in result.items():
             yield ["{:g}, {:g}, {:g}".format(*problem) if name == "the library" else "", name, *cells]
 
 
-def difference(stream, whole, x):
+def difference(stream, full, x):
     """Say how far a stream is from one batch: mean in standard deviations, log bound in nats."""
-    wanted, variance = whole.moments(x)
-    mean = np.max(np.abs(stream.moments(x)[0] - wanted) / np.sqrt(variance))
-    bound = abs(stream.log_bound - whole.log_bound)
+    expected, variance = full.moments(x)
+    mean = np.max(np.abs(stream.moments(x)[0] - expected) / np.sqrt(variance))
+    bound = abs(stream.log_bound - full.log_bound)
     return f"{mean:.0e}" + ("" if np.isnan(bound) else f", {bound:.0e}")
 
 
@@ -207,15 +207,15 @@ class Case:
     def of(cls, name, covariance, noise):
         """Of a shipped table of two columns."""
         x, y = data.table(name)[0].values()
-        kept = np.arange(len(x)) % HELD_OUT != HELD_OUT // 2
-        x, y = x - x[kept].mean(), y - y[kept].mean()
-        exact = cavity.GaussianProcess(covariance, likelihoods.Gaussian(noise)).fit(x[kept, None], y[kept])
-        return cls(name, x[kept, None], y[kept], x[~kept, None], y[~kept], exact)
+        stored = np.arange(len(x)) % HELD_OUT != HELD_OUT // 2
+        x, y = x - x[stored].mean(), y - y[stored].mean()
+        exact = cavity.GaussianProcess(covariance, likelihoods.Gaussian(noise)).fit(x[stored, None], y[stored])
+        return cls(name, x[stored, None], y[stored], x[~stored, None], y[~stored], exact)
 
     def model(self, alpha, **inducing):
         """A sparse process with the same settings."""
-        known = self.exact.model
-        return cavity.StreamingGP(known.covariance, known.likelihood, alpha=alpha, **inducing)
+        truth = self.exact.model
+        return cavity.StreamingGP(truth.covariance, truth.likelihood, alpha=alpha, **inducing)
 
     def sparse(self, size, alpha):
         """One fit with at most so many inducing points, chosen among all rows."""
@@ -235,9 +235,9 @@ class Case:
         yield "VFE, batches", self.stream(self.model(0.0, inducing=self.sparse(size, 0.0).inducing), shuffled)
         yield "VFE, in time", self.stream(self.model(0.0, n_inducing=size), np.argsort(self.X[:, 0]))
 
-    def cells(self, method, size, found, evidence):
+    def cells(self, method, size, result, evidence):
         """A row of the second table."""
-        mean, variance = found.predict(self.X_new, noise=True)
+        mean, variance = result.predict(self.X_new, noise=True)
         error = self.y_new - mean
         density = 0.5 * np.mean(np.log(2 * np.pi * variance) + error**2 / variance)
         truth, spread = self.exact.predict(self.X_new, noise=True)
@@ -260,8 +260,8 @@ def approximations(case):
     evidence, gaps = case.exact.log_evidence, {}
     yield [f"{case.name}, {len(case.y)} rows", *case.cells("exact", "-", case.exact, evidence)]
     for size in (size for size in SIZES if size < len(case.y)):
-        found = {name: case.sparse(size, alpha) for name, alpha in METHODS.items()}
-        for name, state in (found | dict(case.streams(size))).items():
+        result = {name: case.sparse(size, alpha) for name, alpha in METHODS.items()}
+        for name, state in (result | dict(case.streams(size))).items():
             gaps.setdefault(name, {})[state.n_inducing] = evidence - state.log_bound
             if size in TABLED:
                 yield ["", *case.cells(name, state.n_inducing, state, state.log_bound)]

@@ -85,15 +85,15 @@ def errors(fit, options, X, y):
 def main():
     """Print the table."""
     warnings.simplefilter("ignore")
-    influence, error = np.array([pair for each in fits() for pair in errors(*each)]).T
+    influence, error = np.array([pair for fit in fits() for pair in errors(*fit)]).T
     print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. list-table:: Error of leave-one-out log densities, in nats\n   :header-rows: 1\n")
     rows = [("influence of the row", "rows", "median", "95 %", "largest")]
     for low, high in pairwise(EDGES):
         e = error[(influence >= low) & (influence < high)]
-        words = f"below {high:g}" if low == 0 else f"{low:g} to {high:g}" if np.isfinite(high) else f"above {low:g}"
+        message = f"below {high:g}" if low == 0 else f"{low:g} to {high:g}" if np.isfinite(high) else f"above {low:g}"
         figures = (f"{value:.2g}" for value in (np.median(e), np.quantile(e, 0.95), e.max()))
-        rows.append((words, str(len(e)), *figures))
+        rows.append((message, str(len(e)), *figures))
     for first, *others in rows:
         print(f"   * - {first}")
         print("".join(f"     - {cell}\n" for cell in others), end="")

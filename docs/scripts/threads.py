@@ -64,7 +64,7 @@ def shared(tasks, n_threads):
     """Seconds of tasks (what is waited for, seconds, what is done then) that threads take in their order."""
     free, done = [0.0] * n_threads, {}
     for waits, seconds, result in tasks:
-        begin = max([heapq.heappop(free), *(done.get(each, 0.0) for each in waits)])
+        begin = max([heapq.heappop(free), *(done.get(wait, 0.0) for wait in waits)])
         done[result] = begin + seconds
         heapq.heappush(free, begin + seconds)
     return max(free)
@@ -96,7 +96,7 @@ def invert(n, cost):
         rounds.append([share * (size / T) ** 2 for high in heights for _ in range(0, high, tiled.LEAF_ROWS)])
         rounds.append([share * (high / T) ** 2 for high in heights for _ in range(0, size, tiled.LEAF_ROWS)])
         size *= 2
-    return [[((), seconds, i) for i, seconds in enumerate(each)] for each in rounds]
+    return [[((), seconds, i) for i, seconds in enumerate(item)] for item in rounds]
 
 
 def square(n, cost):
@@ -111,7 +111,7 @@ def square(n, cost):
                 for j in range(i + 1)
             ]
         )
-    return [[((), seconds, i) for i, seconds in enumerate(each)] for each in rounds]
+    return [[((), seconds, i) for i, seconds in enumerate(item)] for item in rounds]
 
 
 def stack(n, cost):
@@ -137,8 +137,8 @@ def stacked(a, threads):
 def measured(work, start):
     """Seconds on one thread and on two, by turns."""
     with Threads(1) as one, Threads(2) as two:
-        found = [[fastest(lambda a, t=t: work(a, t), start, 1) for t in (one, two)] for _ in range(4)]
-    return np.min(found, axis=0)
+        results = [[fastest(lambda a, t=t: work(a, t), start, 1) for t in (one, two)] for _ in range(4)]
+    return np.min(results, axis=0)
 
 
 def main():
@@ -156,7 +156,7 @@ def main():
     ):
         for n in sizes:
             model = [seconds(rounds(n, cost), p, cost) for p in (1, *THREADS)]
-            ratios = ",".join(f"{model[0] / each:.1f}" for each in model[1:])
+            ratios = ",".join(f"{model[0] / item:.1f}" for item in model[1:])
             if n > MEASURED:
                 print(f"   {name},{n},({1e3 * model[0]:.0f} ms),,{ratios}")
                 continue

@@ -39,12 +39,12 @@ def main():
     shares = [(options.only, options.seed, options.minutes, k, options.processes) for k in range(options.processes)]
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         results = pool.starmap(turns, shares)
-    done = sum((each for each, _ in results), Counter())
+    done = sum((value for value, _ in results), Counter())
     for name in options.only:
         print(f"{name:24} {done[name]:7d} trials")
-    wrong = [each for _, some in results for each in some]
-    for name, k, words in wrong:
-        print(f"\n{name}: {words}\n    python tests/attack --seed {options.seed} --only {name} --trial {k}")
+    wrong = [item for _, some in results for item in some]
+    for name, k, message in wrong:
+        print(f"\n{name}: {message}\n    python tests/attack --seed {options.seed} --only {name} --trial {k}")
     print(f"{sum(done.values())} trials of {len(options.only)} attacks, {len(wrong)} wrong")
     return 1 if wrong else 0
 

@@ -32,16 +32,16 @@ def parameters(rng, name, d):
     if name in ("Constant", "White"):
         return {"variance": scales(1)}
     chosen = sorted(rng.choice(d, rng.integers(1, d + 1), replace=False).tolist())
-    known = {"columns": chosen} if rng.random() < 0.5 else {}
-    n = len(chosen) if known else d
+    truth = {"columns": chosen} if rng.random() < 0.5 else {}
+    n = len(chosen) if truth else d
     if name == "Linear":
-        return known | {"variance": scales(n)}
-    known |= {"variance": scales(1), "lengthscale": scales(n)}
+        return truth | {"variance": scales(n)}
+    truth |= {"variance": scales(1), "lengthscale": scales(n)}
     if name == "Matern":
-        known["nu"] = float(rng.choice([0.5, 1.5, 2.5, 3.5, 5.5]))
+        truth["nu"] = float(rng.choice([0.5, 1.5, 2.5, 3.5, 5.5]))
     if name == "RationalQuadratic":
-        known["shape"] = scales(1)
-    return known | ({"period": scales(n)} if name == "Periodic" else {})
+        truth["shape"] = scales(1)
+    return truth | ({"period": scales(n)} if name == "Periodic" else {})
 
 
 def composed(rng, d, leaves=None):
@@ -94,8 +94,8 @@ def formulas(rng):
     W = rng.normal(size=(n, n))
     W = W + W.T
     expected = reference.gradient(settings, X, W)
-    found = covariance.gradient(X, W)
-    near("gradient", found, [expected[name] for name in covariance.parameter_names], 1e-8 * np.sum(np.abs(W) * size))
+    result = covariance.gradient(X, W)
+    near("gradient", result, [expected[name] for name in covariance.parameter_names], 1e-8 * np.sum(np.abs(W) * size))
 
 
 ATTACKS = (formulas,)

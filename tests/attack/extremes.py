@@ -25,13 +25,15 @@ def in_units(fit, described, k, j):
     """Compare what a fit in units 2^k of the columns and 2^l of the observations says with that in units of 1."""
     a, b = np.ldexp(1.0, k), np.ldexp(1.0, j)
     attempt = sure if abs(k) + abs(j) <= PLAIN else refusing
-    here, there = sure(fit, 1.0, 1.0), attempt(fit, a, b)
-    if there is None:
+    result, other = sure(fit, 1.0, 1.0), attempt(fit, a, b)
+    if other is None:
         return
-    finite("the result", np.concatenate([np.ravel(each) for each in described(there, 1.0, 1.0)]))
-    if here.converged and there.converged:
-        for number, (got, expected) in enumerate(zip(described(there, a, b), described(here, 1.0, 1.0), strict=True)):
-            near(f"number {number} in units 2^{k}, 2^{j}", got, expected, 1e-6 * (1 + np.max(np.abs(expected))))
+    finite("the result", np.concatenate([np.ravel(item) for item in described(other, 1.0, 1.0)]))
+    if result.converged and other.converged:
+        for number, (actual, expected) in enumerate(
+            zip(described(other, a, b), described(result, 1.0, 1.0), strict=True)
+        ):
+            near(f"number {number} in units 2^{k}, 2^{j}", actual, expected, 1e-6 * (1 + np.max(np.abs(expected))))
 
 
 def rows(rng):
@@ -120,12 +122,12 @@ def mixture_units(rng):
     """Gaussian mixtures of all kinds with given priors."""
     X, (k, _) = rows(rng), exponents(rng)
     covariance, weights = str(rng.choice(COVARIANCES)), str(rng.choice(WEIGHTS))
-    given = model_of(covariance, int(rng.integers(1, 4)), X.shape[1], weights)
+    inputs = model_of(covariance, int(rng.integers(1, 4)), X.shape[1], weights)
 
     def fit(a, b):
-        scatter = np.asarray(given.covariance_prior) * a * a
-        priors = {"mean_prior": np.asarray(given.mean_prior) * a, "covariance_prior": scatter}
-        model = model_of(covariance, given.n_components, X.shape[1], weights, **priors)
+        scatter = np.asarray(inputs.covariance_prior) * a * a
+        priors = {"mean_prior": np.asarray(inputs.mean_prior) * a, "covariance_prior": scatter}
+        model = model_of(covariance, inputs.n_components, X.shape[1], weights, **priors)
         return model.fit(a * X, rng=0)
 
     def described(p, a, b):

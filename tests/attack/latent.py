@@ -61,11 +61,11 @@ def options(rng, likelihood, n):
     """Random options of EP, (what fit is given, exponent, fraction)."""
     weights = rng.choice([1.0, 2.0, 3.0], n) if rng.random() < 0.3 else np.ones(n)
     power = float(rng.uniform(0.3, 1)) if likelihood.any_power and rng.random() < 0.3 else 1.0
-    given = {"power": power, "damping": float(rng.choice([1.0, 0.7])), "tol": TOL}
+    arguments = {"power": power, "damping": float(rng.choice([1.0, 0.7])), "tol": TOL}
     if np.any(weights != 1.0):
-        given["sample_weight"] = weights
+        arguments["sample_weight"] = weights
     exponent = power * np.minimum(1.0, weights)
-    return given, exponent, exponent / weights
+    return arguments, exponent, exponent / weights
 
 
 def check(posterior, K, prior, likelihood, y, exponent, fraction, offset):
@@ -97,14 +97,14 @@ def generalised_linear(rng):
     weights = rng.normal(size=d) / np.maximum(np.max(np.abs(X), axis=0), 1)
     offset = rng.normal(size=n) if rng.random() < 0.5 else np.zeros(n)
     likelihood, y = observed(rng, X @ weights + offset)
-    given, exponent, fraction = options(rng, likelihood, n)
+    values, exponent, fraction = options(rng, likelihood, n)
     prior_mean, variance = rng.normal(size=d) / 3, 10 ** rng.uniform(-2, 2, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
     model = cavity.GLM(likelihood, prior_mean=prior_mean, prior_variance=variance, intercept=False)
-    posterior = sure(model.fit, X, y, offset=offset, schedule=schedule, **given)
-    found = check(posterior, (X * variance) @ X.T, X @ prior_mean, likelihood, y, exponent, fraction, offset)
-    if found is not None:
-        m, S = found
+    posterior = sure(model.fit, X, y, offset=offset, schedule=schedule, **values)
+    result = check(posterior, (X * variance) @ X.T, X @ prior_mean, likelihood, y, exponent, fraction, offset)
+    if result is not None:
+        m, S = result
         sd = np.sqrt(np.diag(S))
         near("mean of f", X @ posterior.mean, m, 1e-6 * sd)
         near("variance of f", np.einsum("ij,jk,ik->i", X, posterior.covariance, X), sd**2, 1e-6 * sd**2)
@@ -121,14 +121,14 @@ def gaussian_process(rng):
         return
     f = np.linalg.cholesky(K) @ rng.normal(size=n)
     likelihood, y = observed(rng, np.clip(f, -4, 4))
-    given, exponent, fraction = options(rng, likelihood, n)
+    values, exponent, fraction = options(rng, likelihood, n)
     schedule = str(rng.choice(["parallel", "sequential"]))
     model = cavity.GaussianProcess(covariance, likelihood)
-    posterior = sure(model.fit, X, y, learn=False, schedule=schedule, **given)
+    posterior = sure(model.fit, X, y, learn=False, schedule=schedule, **values)
     mean = np.broadcast_to(posterior.model.mean, n)
-    found = check(posterior, K, mean, likelihood, y, exponent, fraction, np.zeros(n))
-    if found is not None:
-        m, S = found
+    result = check(posterior, K, mean, likelihood, y, exponent, fraction, np.zeros(n))
+    if result is not None:
+        m, S = result
         near("mean", posterior.mean, m, 1e-6 * np.sqrt(np.diag(S)))
         near("variance", posterior.variance, np.diag(S), 1e-6 * np.diag(S))
 
@@ -154,8 +154,8 @@ def hard_generalised_linear(rng):
         return
     tau, rho = posterior.sites.tau, posterior.sites.rho
     m, v = X @ posterior.mean, np.einsum("ij,jk,ik->i", X, posterior.covariance, X)
-    known = 1 - v * rho > 1e-6  # rows whose cavities have digits left here
-    m, v, tau, rho, y = m[known], v[known], tau[known], rho[known], y[known]
+    is_known = 1 - v * rho > 1e-6  # rows whose cavities have digits left here
+    m, v, tau, rho, y = m[is_known], v[is_known], tau[is_known], rho[is_known], y[is_known]
     cavity_v = v / (1 - v * rho)
     cavity_m = cavity_v * (m / v - tau)
     _, d1, d2 = likelihood.log_tilted(y, cavity_m, cavity_v)  # which other attacks found right
@@ -173,16 +173,16 @@ def mixed(rng):
     effects = [["g"], ["g", "h"], [slopes], [slopes, "h"], ["h", cavity.RandomEffects(("g", "h"))]][rng.integers(5)]
     root = np.tril(rng.normal(size=(2, 2))) + np.diag([1.0, 1.0])
     terms = make_terms(effects, X, None, groups)
-    covariances = [root @ root.T if each is slopes else positive(rng, -1.5, 1) for each in effects]
+    covariances = [root @ root.T if effect is slopes else positive(rng, -1.5, 1) for effect in effects]
     likelihood, y = observed(rng, X @ rng.normal(size=2) + rng.normal(size=3)[groups["h"]])
-    given, exponent, fraction = options(rng, likelihood, n)
+    values, exponent, fraction = options(rng, likelihood, n)
     if likelihood._merges_by not in (None, "factors"):  # copies of a row are one site
-        fraction = np.full(n, given["power"])
-        exponent = fraction * given.get("sample_weight", 1.0)
+        fraction = np.full(n, values["power"])
+        exponent = fraction * values.get("sample_weight", 1.0)
     variance = 10 ** rng.uniform(-1, 1.5, 2)
-    known = {term.name: covariance for term, covariance in zip(terms, covariances, strict=True)}
-    model = cavity.MixedGLM(effects, likelihood, prior_variance=variance, effect_covariances=known, intercept=False)
-    posterior = sure(model.fit, X, y, groups=groups, **given)
+    settings = {term.name: covariance for term, covariance in zip(terms, covariances, strict=True)}
+    model = cavity.MixedGLM(effects, likelihood, prior_variance=variance, effect_covariances=settings, intercept=False)
+    posterior = sure(model.fit, X, y, groups=groups, **values)
     A = mixed_reference.rows(X, terms)
     C = mixed_reference.prior_covariance(variance, terms, covariances)
     K = A @ C @ A.T
@@ -194,8 +194,8 @@ def mixed(rng):
     sd = np.sqrt(np.diag(covariance))
     near("mean", posterior.mean, mean[:2], 1e-6 * sd[:2])
     near("covariance", posterior.covariance, covariance[:2, :2], 1e-6 * np.outer(sd[:2], sd[:2]))
-    found = np.concatenate([posterior.effect_moments(term.name)[0].ravel() for term in terms])
-    near("mean of the effects", found, mean[2:], 1e-6 * sd[2:])
+    result = np.concatenate([posterior.effect_moments(term.name)[0].ravel() for term in terms])
+    near("mean of the effects", result, mean[2:], 1e-6 * sd[2:])
 
 
 ATTACKS = (generalised_linear, hard_generalised_linear, gaussian_process, mixed)

@@ -13,10 +13,10 @@ from support.mixtures import COVARIANCES, WEIGHTS, factors_of, model_of, prior_o
 import cavity
 
 
-def rest(what, gained, size):
+def rest(label, gained, size):
     """A step of the twin from where a fit converged gains next to nothing, and never loses."""
     if not -1e-8 * size <= gained <= 1e-6 * size:
-        raise Wrong(f"converged, but one step changes {what} by {gained:.3g}")
+        raise Wrong(f"converged, but one step changes {label} by {gained:.3g}")
 
 
 def gaussian_mixture(rng):
@@ -123,7 +123,7 @@ def clutter(rng):
     finite("log_evidence", posterior.log_evidence)
     if not posterior.converged:
         return
-    tau, rho = (np.asarray(each) for each in (posterior.sites.tau, posterior.sites.rho))
+    tau, rho = (np.asarray(item) for item in (posterior.sites.tau, posterior.sites.rho))
     tau = tau.reshape(n, d)
     post_tau, post_rho = m0 / v0 + tau.sum(axis=0), 1 / v0 + rho.sum()
     near("variance", posterior.variance, 1 / post_rho, 1e-9 * np.max(1 + np.abs(rho).sum() / post_rho) / post_rho)

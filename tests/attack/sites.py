@@ -91,8 +91,8 @@ def check(name, parameters, y, power, mean, variance, quick=True):
     expected = entry(name, parameters, y, power, mean, variance, quick)
     likelihood = getattr(likelihoods, name)(**parameters)
     observed = np.ascontiguousarray(np.atleast_1d(likelihood.check(np.array([y], dtype=float))))
-    found = kernel(likelihood, observed, power, np.array([mean]), np.array([variance]))
-    assert_golden(expected, [float(each[0]) for each in found], SMALLEST)
+    result = kernel(likelihood, observed, power, np.array([mean]), np.array([variance]))
+    assert_golden(expected, [float(item[0]) for item in result], SMALLEST)
 
 
 class Own(Likelihood):
@@ -115,11 +115,11 @@ def own_likelihoods(rng):
     ][rng.integers(4)]
     mean, variance = cavity_near(rng, y if likelihood.n_classes is None and not likelihood.discrete else 0.0, 1.0)
     log_z, d1, d2 = likelihood.log_tilted(y, mean, variance)
-    found = Own(likelihood).log_tilted(y, mean, variance)
+    result = Own(likelihood).log_tilted(y, mean, variance)
     sd = np.sqrt(variance)
-    near("log_z", found[0], log_z, 1e-8 * (1 + abs(log_z)))
-    near("d1", found[1] * sd, d1 * sd, 1e-8 * (1 + abs(d1 * sd)))
-    near("d2", found[2] * variance, d2 * variance, 1e-7 * (1 + abs(d2 * variance)))
+    near("log_z", result[0], log_z, 1e-8 * (1 + abs(log_z)))
+    near("d1", result[1] * sd, d1 * sd, 1e-8 * (1 + abs(d1 * sd)))
+    near("d2", result[2] * variance, d2 * variance, 1e-7 * (1 + abs(d2 * variance)))
 
 
 ATTACKS = (closed_forms, quadrature, responses, own_likelihoods)

@@ -31,19 +31,19 @@ def stream(rng):
         points = reference.many_digits(Z)
         state = None
         for rows in batches:
-            given = X[rows], y[rows]
+            values = X[rows], y[rows]
             if state is None:
-                state = sure(model.fit, *given, sample_weight=weights[rows], learn=False)
+                state = sure(model.fit, *values, sample_weight=weights[rows], learn=False)
             else:
-                sure(state.update, *given, sample_weight=weights[rows])
-            many = (reference.many_digits(each) for each in given)
+                sure(state.update, *values, sample_weight=weights[rows])
+            many = (reference.many_digits(value) for value in values)
             twin.update(k, points, *many, mp.mpf(noise), reference.many_digits(weights[rows]))
-        mean, covariance = (reference.plain(each) for each in twin.predict(reference.many_digits(new)))
+        mean, covariance = (reference.plain(item) for item in twin.predict(reference.many_digits(new)))
         bound = float(twin.log_bound)
     error = 1e-13 / jitter + 1e-9  # nearly equal inducing points leave the nugget alone to tell them apart
-    found = state.predict(new)
-    near("predicted mean", found[0], mean, error * np.sqrt(variance) * (1 + np.max(np.abs(y)) / np.sqrt(noise)))
-    near("predicted variance", found[1], np.diag(covariance), error * variance)
+    prediction = state.predict(new)
+    near("predicted mean", prediction[0], mean, error * np.sqrt(variance) * (1 + np.max(np.abs(y)) / np.sqrt(noise)))
+    near("predicted variance", prediction[1], np.diag(covariance), error * variance)
     near("log_bound", state.log_bound, bound, error * (1 + abs(bound) + np.sum(y * y) / noise))
 
 
@@ -56,9 +56,9 @@ def sparse_rows(rng):
     weights, power = rng.choice([1.0, 2.0, 0.5], n), float(rng.choice([1.0, 0.6]))
     mean, variance = rng.normal(size=d), 10 ** rng.uniform(-1, 1, d)
     model = cavity.GLM("probit", prior_mean=mean, prior_variance=variance, approximation="diagonal", intercept=False)
-    given = {"offset": offset, "sample_weight": weights, "power": power, "schedule": "sequential", "tol": 1e-10}
-    one = sure(model.fit, sparse.csr_array(X), y, **given)
-    other = sure(model.fit, X, y, **given)
+    arguments = {"offset": offset, "sample_weight": weights, "power": power, "schedule": "sequential", "tol": 1e-10}
+    one = sure(model.fit, sparse.csr_array(X), y, **arguments)
+    other = sure(model.fit, X, y, **arguments)
     if one.log_evidence != other.log_evidence or not np.array_equal(one.mean, other.mean):
         near("the bits of sparse rows", one.mean, other.mean, 0.0)
     if one.converged and X.any(axis=1).all():

@@ -91,7 +91,7 @@ def test_other_type_errors_stay_as_they_are():
 
 @pytest.mark.parametrize("cls", MODEL_CLASSES)
 def test_signatures_are_those_of_the_functions(cls):
-    fields = [name for name, each in cls.__dataclass_fields__.items() if each.init]
+    fields = [name for name, item in cls.__dataclass_fields__.items() if item.init]
     assert [*inspect.signature(cls).parameters] == fields
     assert "self" in inspect.signature(cls.fit).parameters
     assert not {"values", "arguments"} & {*inspect.signature(cls.fit).parameters}

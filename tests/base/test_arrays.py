@@ -26,8 +26,8 @@ def test_settings_are_kept_as_what_compares_or_cannot_change():
     assert arrays.to_tuple(np.array(2.0)) == 2.0
     assert arrays.to_tuple(np.array([[1.0, 2.0]])) == ((1.0, 2.0),)
     assert type(arrays.copy_read_only(np.array(2.0))) is float
-    given = np.ones(2)
-    kept = arrays.copy_read_only(given)
-    given[0] = 5.0
-    assert kept.tolist() == [1.0, 1.0]
-    assert not kept.flags.writeable
+    values = np.ones(2)
+    stored = arrays.copy_read_only(values)
+    values[0] = 5.0
+    assert stored.tolist() == [1.0, 1.0]
+    assert not stored.flags.writeable

@@ -8,10 +8,10 @@ from cavity.base import build_description, persistence
 
 
 def test_words_name_version_kernels_and_blas():
-    words = build_description.describe_build()
-    assert words.startswith(f"cavity {cavity.__version__} with {_core.variants('gaussian_mixture')[-1]} kernels and ")
-    for each in threadpoolctl.threadpool_info():
-        assert each["user_api"] != "blas" or each["version"] in words
+    message = build_description.describe_build()
+    assert message.startswith(f"cavity {cavity.__version__} with {_core.variants('gaussian_mixture')[-1]} kernels and ")
+    for item in threadpoolctl.threadpool_info():
+        assert item["user_api"] != "blas" or item["version"] in message
 
 
 def test_a_blas_that_nobody_knows(monkeypatch):

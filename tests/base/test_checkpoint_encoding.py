@@ -33,7 +33,7 @@ def bits(value):
     if isinstance(value, tuple | list):
         return type(value), [*map(bits, value)]
     if isinstance(value, dict):
-        return {name: bits(each) for name, each in value.items()}
+        return {name: bits(item) for name, item in value.items()}
     if hasattr(value, "__dataclass_fields__"):
         return type(value), {name: bits(getattr(value, name)) for name in value.__dataclass_fields__}
     return type(value), repr(value)
@@ -42,17 +42,17 @@ def bits(value):
 @pytest.mark.parametrize("kind", VALUES)
 def test_every_bit_comes_back(kind):
     value, arrays, others = VALUES[kind], {}, {"0": np.zeros(1)}
-    told = json.loads(json.dumps(encode(value, arrays)))
-    assert bits(decode(told, arrays, collect_classes(value))) == bits(value)
-    again = json.loads(json.dumps(encode(EncodedValue(told, arrays), others)))
-    assert bits(decode(again, others, collect_classes(value))) == bits(value)
+    text = json.loads(json.dumps(encode(value, arrays)))
+    assert bits(decode(text, arrays, collect_classes(value))) == bits(value)
+    restored = json.loads(json.dumps(encode(EncodedValue(text, arrays), others)))
+    assert bits(decode(restored, others, collect_classes(value))) == bits(value)
 
 
 def test_an_array_in_two_places_is_kept_once():
     array, arrays = np.arange(3.0), {}
-    told = encode([array, (array, array.copy())], arrays)
+    text = encode([array, (array, array.copy())], arrays)
     assert len(arrays) == 2
-    first, (second, third) = decode(told, arrays, {})
+    first, (second, third) = decode(text, arrays, {})
     assert first is second
     assert first is not third
 

@@ -33,9 +33,9 @@ def test_weights_count_rows():
         np.testing.assert_allclose(ours, theirs, rtol=SOLVES)
     for column in X.T:
         for weights in (COPIES, COPIES[:41], COPIES[:40]):
-            values, whole = column[: len(weights)], np.repeat(column[: len(weights)], weights)
-            assert weighted_median(values, weights.astype(float)) == pytest.approx(np.median(whole), rel=ROUNDING)
-            assert robust_spread(values, weights.astype(float)) == pytest.approx(robust_spread(whole), rel=SUMS)
+            values, full = column[: len(weights)], np.repeat(column[: len(weights)], weights)
+            assert weighted_median(values, weights.astype(float)) == pytest.approx(np.median(full), rel=ROUNDING)
+            assert robust_spread(values, weights.astype(float)) == pytest.approx(robust_spread(full), rel=SUMS)
 
 
 @pytest.mark.parametrize("n", [2, 7, 100, 250_000])

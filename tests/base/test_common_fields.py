@@ -13,9 +13,9 @@ FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "low": [0.0, 1.0, 2.0, 3.0], "h
 
 def test_what_is_kept_comes_back():
     posterior = GLM(Interval(), prior_variance=1.0).fit(FRAME, ["low", "high"])
-    again = saved.rebuild(posterior.kind, *posterior.to_arrays())
-    assert again.roles == {"y": ("low", "high")}
-    assert (again.columns, again.classes) == (("x",), None)
+    restored = saved.rebuild(posterior.kind, *posterior.to_arrays())
+    assert restored.roles == {"y": ("low", "high")}
+    assert (restored.columns, restored.classes) == (("x",), None)
     posterior = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], [3, 1.5, 3, 1.5])
     assert saved.rebuild(posterior.kind, *posterior.to_arrays()).classes == (1.5, 3)
 

@@ -72,8 +72,8 @@ MODELS = {
 @pytest.mark.parametrize("model", MODELS)
 def test_models_take_tables(model, library):
     frame = mixed(library)
-    found, expected = MODELS[model](frame, column(frame, "flag")), MODELS[model](TRUTH, Y)
-    np.testing.assert_array_equal(found.mean, expected.mean)
+    result, expected = MODELS[model](frame, column(frame, "flag")), MODELS[model](TRUTH, Y)
+    np.testing.assert_array_equal(result.mean, expected.mean)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -82,13 +82,13 @@ def test_mixtures_take_tables(library):
     columns = {"a": rng.normal(size=60), "b": rng.integers(0, 9, 60), "c": rng.random(60) < 0.5}
     frame = made(library, {name: values.tolist() for name, values in columns.items()})
     X = np.column_stack(list(columns.values())).astype(float)
-    found = cavity.GaussianMixture(1).fit(frame, sample_weight=column(frame, "b"))
-    np.testing.assert_array_equal(found.mean, cavity.GaussianMixture(1).fit(X, sample_weight=X[:, 1]).mean)
-    np.testing.assert_array_equal(found.log_density(frame), found.log_density(X))
+    posterior = cavity.GaussianMixture(1).fit(frame, sample_weight=column(frame, "b"))
+    np.testing.assert_array_equal(posterior.mean, cavity.GaussianMixture(1).fit(X, sample_weight=X[:, 1]).mean)
+    np.testing.assert_array_equal(posterior.log_density(frame), posterior.log_density(X))
     stream = cavity.GaussianMixture(1).fit_stochastic(iter([frame, frame]), n_samples=120)
     assert np.isfinite(stream.mean).all()
-    found = cavity.UnitMixture(1).fit(column(frame, "b"))
-    np.testing.assert_array_equal(found.mean, cavity.UnitMixture(1).fit(X[:, 1]).mean)
+    posterior = cavity.UnitMixture(1).fit(column(frame, "b"))
+    np.testing.assert_array_equal(posterior.mean, cavity.UnitMixture(1).fit(X[:, 1]).mean)
 
 
 @pytest.mark.parametrize("library", LIBRARIES[1:])
@@ -142,14 +142,14 @@ def test_categories_are_refused_by_name():
     ):
         with pytest.raises(TypeError, match="got categories in column 'city' .*their codes if the order counts"):
             check_finite_array(frame, "X")
-    for values, what in (
+    for values, label in (
         (pd.to_datetime(["2020-01-01"] * 3), "dates"),
         (pd.to_timedelta([1, 2, 3]), "dates"),
         (pd.interval_range(0, 3), "other values"),
         ([1j, 2j, 3j], "other values"),
         ([1.0, [], 2.0], "other values"),
     ):
-        with pytest.raises(TypeError, match=f"got {what}.* in column 'b'"):
+        with pytest.raises(TypeError, match=f"got {label}.* in column 'b'"):
             check_finite_array(pd.DataFrame({"a": [1, 2, 3], "b": values}), "X")
     with pytest.raises(TypeError, match="got other values in column 'b'"):
         check_finite_array(arrow.table({"a": [1, 2], "b": [{"c": 1.0}, {"c": 2.0}]}), "X")
@@ -172,8 +172,8 @@ def test_decimals_sparse_columns_and_layouts():
     np.testing.assert_array_equal(check_finite_array(chunks, "y"), [1.0, 2.0, 3.0])
     single = pd.DataFrame(np.ones((4, 2), dtype=np.float32))
     assert open_source(single, "X", ndim=(2,)).parts[0].array.dtype == np.float32  # converted block by block
-    whole = np.ones((4, 2))
-    assert np.shares_memory(frames.to_numbers(pd.DataFrame(whole, copy=False), "X"), whole)
+    full = np.ones((4, 2))
+    assert np.shares_memory(frames.to_numbers(pd.DataFrame(full, copy=False), "X"), full)
 
 
 def test_vectors_in_place_of_rows_are_told_what_to_do():

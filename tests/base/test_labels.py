@@ -63,9 +63,9 @@ def test_the_order_of_classes(likelihood):
         (pd.Categorical(["lo", "lo"], categories=["lo", "hi"]), ("lo", "hi"), [0, 0]),
         (pa.array(["b", "a"]).dictionary_encode(), ("a", "b"), [1, 0]),
     ):
-        found, kept = encode_labels(y, likelihood)
-        assert (found.tolist(), kept) == (codes, classes)
-        assert all(type(each) in (int, float, str) for each in kept)
+        result, stored = encode_labels(y, likelihood)
+        assert (result.tolist(), stored) == (codes, classes)
+        assert all(type(item) in (int, float, str) for item in stored)
 
 
 def test_codes_stay_what_they_are():
@@ -77,9 +77,9 @@ def test_codes_stay_what_they_are():
         np.array([0.0, 1.0]),
         pd.Series([True, False], dtype="boolean"),
     ):
-        found, classes = encode_labels(y, Probit())
+        result, classes = encode_labels(y, Probit())
         assert classes is None
-        np.testing.assert_array_equal(found, np.asarray(y, dtype=float))
+        np.testing.assert_array_equal(result, np.asarray(y, dtype=float))
     y = np.array([0.0, 1.0])
     assert encode_labels(y, Probit())[0] is y
     assert encode_labels(y, Gaussian()) == (y, None) or encode_labels(y, Gaussian())[0] is y
@@ -202,16 +202,16 @@ def test_probabilities_under_the_names_of_classes():
             cavity.LogisticRegression(intercept=False),
         ):
             posterior = model.fit(frame, y)
-            found = posterior.predict_proba(frame, as_frame=True)
-            assert (found.columns.tolist(), found.index.tolist()) == (columns, [7, 7, 3, 1])
-            np.testing.assert_array_equal(found.to_numpy(), posterior.predict_proba(frame))
+            prediction = posterior.predict_proba(frame, as_frame=True)
+            assert (prediction.columns.tolist(), prediction.index.tolist()) == (columns, [7, 7, 3, 1])
+            np.testing.assert_array_equal(prediction.to_numpy(), posterior.predict_proba(frame))
             assert posterior.predict_proba(frame.to_numpy(), as_frame=True).index.tolist() == [0, 1, 2, 3]
 
 
 def test_names_are_shown():
     X = np.linspace(-1.0, 1.0, 8)[:, None]
     frame, text = pd.DataFrame({"dose": X[:, 0]}), ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
-    words = "'no', 'yes'; larger values speak for the last"
+    message = "'no', 'yes'; larger values speak for the last"
     RBF = cavity.covariances.RBF()
     for posterior in (
         cavity.GLM(Probit(), prior_variance=1.0, intercept=True).fit(frame, text),
@@ -219,7 +219,7 @@ def test_names_are_shown():
         cavity.GaussianProcess(RBF, Probit()).fit(frame, text, learn=False),
         cavity.StreamingGP(RBF, Probit()).fit(frame, text, learn=False),
     ):
-        assert words in repr(posterior)
+        assert message in repr(posterior)
         assert "'dose'" in repr(posterior)
     assert "weights of    'intercept', 'dose'" in repr(cavity.GLM(Probit(), intercept=True).fit(frame, text))
     assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression(intercept=False).fit(X, text).summary())

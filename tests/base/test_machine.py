@@ -38,8 +38,8 @@ def bytes_of(posterior, folder):
 
 def contents(posterior):
     """What is in a posterior, to its last bit."""
-    arrays, told = posterior.to_arrays()
-    return type(posterior), {name: np.asarray(each).tobytes() for name, each in arrays.items()}, repr(told)
+    arrays, text = posterior.to_arrays()
+    return type(posterior), {name: np.asarray(item).tobytes() for name, item in arrays.items()}, repr(text)
 
 
 with tempfile.TemporaryDirectory() as once:
@@ -80,8 +80,8 @@ class Writers(RuleBasedStateMachine):
     def write(self, writer, share):
         """A part of what it has to write."""
         _, file, number = writer
-        there = file.tell()
-        file.write(FILES[number][there : there + int(share * len(FILES[number]))])
+        other = file.tell()
+        file.write(FILES[number][other : other + int(share * len(FILES[number]))])
 
     @rule(writer=consumes(writers))
     def finish(self, writer):
@@ -132,16 +132,16 @@ class Writers(RuleBasedStateMachine):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(persistence, "_read", late)
-            found = cavity.load(self.path)
-        assert contents(found) == contents(POSTERIORS[self.last])
+            result = cavity.load(self.path)
+        assert contents(result) == contents(POSTERIORS[self.last])
         self.last, self.abandoned = number, 0
 
     @invariant()
     def one_whole_file_and_those_of_writers(self):
-        there = sorted(self.path.parent.iterdir())
-        parts = [each for each in there if each.suffix == ".part"]
+        other = sorted(self.path.parent.iterdir())
+        parts = [item for item in other if item.suffix == ".part"]
         assert len(parts) == len(self.open) + self.abandoned
-        assert [each for each in there if each not in parts] == [self.path] * (self.last is not None)
+        assert [value for value in other if value not in parts] == [self.path] * (self.last is not None)
         if self.last is not None:
             assert self.path.read_bytes() == FILES[self.last]
 
@@ -163,12 +163,12 @@ while True:
 """
 
 
-def read_until(path, enough, wanted):
+def read_until(path, enough, expected):
     """Load again and again, until it was each of the wanted ones so often."""
-    seen = [0] * len(wanted)
+    seen = [0] * len(expected)
     while min(seen) < enough:
         with suppress(FileNotFoundError):  # nobody has finished
-            seen[wanted.index(contents(cavity.load(path)))] += 1
+            seen[expected.index(contents(cavity.load(path)))] += 1
 
 
 @pytest.mark.parametrize("enough", [5, pytest.param(500, marks=pytest.mark.long)])

@@ -73,12 +73,12 @@ def test_parts_add_up(cut):
 
 def test_equal_values_of_other_types_are_equal():
     labels = RNG.integers(0, 2, 100)
-    whole = ObservationDigest.of(labels)
+    full = ObservationDigest.of(labels)
     for dtype in (bool, np.int8, np.uint64, np.float32, np.float64, np.longdouble, ">f8"):
-        assert ObservationDigest.of(labels.astype(dtype)) == whole
+        assert ObservationDigest.of(labels.astype(dtype)) == full
     signs = 2.0 * labels - 1.0
-    assert ObservationDigest.of(signs, likelihoods.Probit()) == whole
-    assert ObservationDigest.of(signs) != whole
+    assert ObservationDigest.of(signs, likelihoods.Probit()) == full
+    assert ObservationDigest.of(signs) != full
     rows = RNG.normal(size=(100, 2))
     assert ObservationDigest.of(rows.astype(np.float32)) == ObservationDigest.of(rows)
     strided = np.asfortranarray(np.repeat(rows, 2, axis=0))[::2]

@@ -23,11 +23,11 @@ NOT_REGULAR = ValueError, "is a device, a pipe or a socket, not a regular file"
 def test_what_is_no_regular_file_is_neither_written_nor_read(tmp_path, kind):
     path = make_special(tmp_path, kind)
     before = kinds_in(tmp_path)
-    error, words = ERRORS.get(kind, NOT_REGULAR)
+    error, message = ERRORS.get(kind, NOT_REGULAR)
     actions = (POSTERIOR.save, cavity.load, persistence.check_output)
     started = time.monotonic()
     for action in actions:
-        with pytest.raises(error, match=words) as caught:
+        with pytest.raises(error, match=message) as caught:
             action(path)
         assert str(path) in str(caught.value)
     assert kinds_in(tmp_path) == before
@@ -48,8 +48,8 @@ def test_links_stay_and_their_target_is_replaced(tmp_path):
         assert not (tmp_path / "models" / target).is_symlink()
         assert cavity.load(tmp_path / "models" / target).log_evidence == POSTERIOR.log_evidence
         assert cavity.load(tmp_path / link).log_evidence == POSTERIOR.log_evidence
-    assert {each.name for each in tmp_path.iterdir()} == {"models", "first", "second", "dangling"}
-    assert {each.name for each in (tmp_path / "models").iterdir()} == {"old.npz", "new.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == {"models", "first", "second", "dangling"}
+    assert {item.name for item in (tmp_path / "models").iterdir()} == {"old.npz", "new.npz"}
     (tmp_path / "lost").symlink_to(tmp_path / "nowhere" / "x.npz")
     with pytest.raises(FileNotFoundError, match=r"lost: the folder .*nowhere does not exist"):
         POSTERIOR.save(tmp_path / "lost")
@@ -81,7 +81,7 @@ def test_a_check_leaves_what_is_there(tmp_path):
     (tmp_path / "old.npz").write_bytes(b"old")
     for name in ("old.npz", "new.npz", "n" * 250):
         persistence.check_output(tmp_path / name)
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"old.npz": b"old"}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"old.npz": b"old"}
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder where root cannot make files")

@@ -37,20 +37,20 @@ POSTERIORS = {
 def test_every_bit_comes_back(kind, tmp_path):
     posterior, path = POSTERIORS[kind](), tmp_path / "posterior.npz"
     posterior.save(path)
-    again = cavity.load(path)
+    restored = cavity.load(path)
     for name in ("mean", "variance", "log_evidence", "converged", "n_iter", "status", "n_samples", "method"):
-        one, other = getattr(posterior, name), getattr(again, name)
+        one, other = getattr(posterior, name), getattr(restored, name)
         np.testing.assert_array_equal(one, other)
         assert type(one) is type(other), name
-    np.testing.assert_array_equal(posterior.sites.log_scale, again.sites.log_scale)
-    assert posterior.trace.keys() == again.trace.keys()
+    np.testing.assert_array_equal(posterior.sites.log_scale, restored.sites.log_scale)
+    assert posterior.trace.keys() == restored.trace.keys()
     for name, value in posterior.trace.items():
-        np.testing.assert_array_equal(value, again.trace[name])
-    np.testing.assert_array_equal(posterior.prior.log_scale, again.prior.log_scale)
-    assert repr(posterior) == repr(again)
+        np.testing.assert_array_equal(value, restored.trace[name])
+    np.testing.assert_array_equal(posterior.prior.log_scale, restored.prior.log_scale)
+    assert repr(posterior) == repr(restored)
     new = RNG.normal(size=posterior._sites.site_tau.shape)
     new = new[:, 0] if isinstance(posterior.mean, float) else new
-    np.testing.assert_array_equal(posterior.update(new).mean, again.update(new).mean)
+    np.testing.assert_array_equal(posterior.update(new).mean, restored.update(new).mean)
 
 
 def test_the_file_is_plain(tmp_path):
@@ -146,8 +146,8 @@ def test_what_a_killed_process_left_is_removed(tmp_path, name):
         f".other{abandoned.name}",
         f"{abandoned.name}.old",
     }
-    for each in keep:
-        (tmp_path / each).write_bytes(b"half")
+    for item in keep:
+        (tmp_path / item).write_bytes(b"half")
     POSTERIORS["adf"]().save(path)
     assert set(os.listdir(tmp_path)) == {*keep, name}
 
@@ -222,12 +222,12 @@ FROZEN = POSTERIORS | {
 
 def public_arrays(record):
     """Return what a record shows that is an array, or a dictionary of them, by name."""
-    found = {}
+    results = {}
     for name in {*dir(type(record)), *getattr(record, "__dict__", {})}:
         if not name.startswith("_"):
             with contextlib.suppress(AttributeError, ValueError):  # it has no such thing
-                found[name] = getattr(record, name)
-    return {".".join(map(str, place)): array for place, array in _arrays_in(found)}
+                results[name] = getattr(record, name)
+    return {".".join(map(str, place)): array for place, array in _arrays_in(results)}
 
 
 @pytest.mark.parametrize("kind", FROZEN)
@@ -238,15 +238,15 @@ def test_copies_and_pickles_are_as_frozen(kind):
     inside = dict(_arrays_in([record]))
     assert first
     for make in (copy.copy, copy.deepcopy, lambda record: pickle.loads(pickle.dumps(record))):
-        again = make(record)
-        assert type(again) is type(record)
-        assert repr(again) == repr(record)
-        second = public_arrays(again)
+        repeated = make(record)
+        assert type(repeated) is type(record)
+        assert repr(repeated) == repr(record)
+        second = public_arrays(repeated)
         assert first.keys() == second.keys()
         for name, array in first.items():
             assert second[name].flags.writeable == array.flags.writeable, name
             np.testing.assert_array_equal(second[name], array)
-        for place, array in _arrays_in([again]):
+        for place, array in _arrays_in([repeated]):
             assert array.flags.writeable == inside[place].flags.writeable, place
 
 

@@ -38,9 +38,9 @@ def cells(thing):
 
 def test_models_show_their_settings_and_which_were_chosen():
     model = cavity.GLM("probit", intercept=True)
-    found = cells(model)
-    assert found[0] == "GLM"
-    settings = dict(zip(found[1::2], found[2::2], strict=True))
+    result = cells(model)
+    assert result[0] == "GLM"
+    settings = dict(zip(result[1::2], result[2::2], strict=True))
     assert settings == {name: repr(getattr(model, name)) for name in settings}
     bold = re.findall("<b>(.*?)</b>", model._repr_html_())
     assert bold == ["Probit()", "True"]
@@ -51,13 +51,13 @@ def test_models_show_their_settings_and_which_were_chosen():
 def test_posteriors_show_how_the_fit_went_and_the_head_of_the_summary():
     X = np.random.default_rng(0).normal(size=(40, 12))
     posterior = cavity.LinearRegression(intercept=False).fit(X, X[:, 0] + 1.0)
-    found = cells(posterior)
-    assert found[0] == repr(posterior).split("\n")[0]
+    result = cells(posterior)
+    assert result[0] == repr(posterior).split("\n")[0]
     for line in repr(posterior).split("\n")[1:]:
-        assert line.split()[0] in found
-    assert found[-1] == "the first 8 of 12 rows of summary()"
-    assert "x8" in found
-    assert "x9" not in found
+        assert line.split()[0] in result
+    assert result[-1] == "the first 8 of 12 rows of summary()"
+    assert "x8" in result
+    assert "x9" not in result
 
 
 def test_a_value_of_several_lines_is_one_cell():
@@ -65,8 +65,8 @@ def test_a_value_of_several_lines_is_one_cell():
         np.eye(8), -np.geomspace(1e-5, 1e5, 8)
     )
     assert "\n                " in repr(posterior)
-    found = cells(posterior)
-    assert re.fullmatch(r"\[[^\[\]]*\]", found[found.index("mean") + 1])
+    result = cells(posterior)
+    assert re.fullmatch(r"\[[^\[\]]*\]", result[result.index("mean") + 1])
 
 
 def test_names_are_escaped():
@@ -89,9 +89,9 @@ def test_names_are_escaped():
     ],
 )
 def test_every_posterior_has_a_page(posterior):
-    found = posterior()
-    assert cells(found)[0] == repr(found).split("\n")[0]
-    assert cells(found.model)[0] == type(found.model).__name__
+    result = posterior()
+    assert cells(result)[0] == repr(result).split("\n")[0]
+    assert cells(result.model)[0] == type(result.model).__name__
 
 
 @pytest.mark.parametrize("thing", [cavity.Gaussian(1.0, 2.0), likelihoods.Probit(), covariances.RBF(1.0)])

@@ -166,7 +166,7 @@ def uses(posterior):
         name = p.coefficient_names[-1]
         return [lambda: np.nan_to_num(p.table(name).columns["mean"]), lambda: p.of(0).mean, lambda: p.covariance(0)[:0]]
     if kind in ("gaussian_process", "streaming_gp"):
-        moments = [lambda: p.predict(X_new), lambda: [each.ravel() for each in p.predict_covariance(X_new)]]
+        moments = [lambda: p.predict(X_new), lambda: [item.ravel() for item in p.predict_covariance(X_new)]]
         return [*moments, lambda: p.mean, lambda: p.covariance, lambda: p.sample(X_new, 1, 0)]
     if kind == "gaussian_process_chain":
         X_new = X_new[:, :1]
@@ -312,14 +312,14 @@ def test_what_was_saved_comes_back(name, tmp_path):
     _, arrays, header = saved(name)
     path = tmp_path / "file.npz"
     first = {key: header[key] for key in ("kind", "cavity", "settings")} | {"format": 1}  # that had these arrays, too
-    for each in (first, header):
-        np.savez(path, header=coded(each), **arrays)
+    for item in (first, header):
+        np.savez(path, header=coded(item), **arrays)
         posterior = cavity.load(path)
-        again, settings = posterior.to_arrays()
-        assert again.keys() == arrays.keys()
+        restored, settings = posterior.to_arrays()
+        assert restored.keys() == arrays.keys()
         for key, array in arrays.items():
-            assert np.asarray(again[key]).dtype == array.dtype
-            assert np.asarray(again[key]).tobytes() == array.tobytes(), key
+            assert np.asarray(restored[key]).dtype == array.dtype
+            assert np.asarray(restored[key]).tobytes() == array.tobytes(), key
         assert json.loads(json.dumps(settings)) == header["settings"]
 
 
@@ -375,10 +375,10 @@ ONE_OF_EACH = [name for name in POSTERIORS if "," not in name]
 
 def same(posterior, name):
     """Whether a posterior is the one that was saved, bit by bit."""
-    again, settings = posterior.to_arrays()
+    restored, settings = posterior.to_arrays()
     _, arrays, header = saved(name)
-    alike = again.keys() == arrays.keys() and json.loads(json.dumps(settings)) == header["settings"]
-    return alike and all(np.asarray(again[key]).tobytes() == array.tobytes() for key, array in arrays.items())
+    alike = restored.keys() == arrays.keys() and json.loads(json.dumps(settings)) == header["settings"]
+    return alike and all(np.asarray(restored[key]).tobytes() == array.tobytes() for key, array in arrays.items())
 
 
 def attack_bytes(name, path, versions):
@@ -441,7 +441,7 @@ def archive(path, parts, **options):
 def plain(name="glm"):
     """Return the members of a good file."""
     with zipfile.ZipFile(io.BytesIO(saved(name)[0])) as file:
-        return {each: file.read(each) for each in file.namelist()}
+        return {item: file.read(item) for item in file.namelist()}
 
 
 def spoilt(**changes):
@@ -576,7 +576,7 @@ def test_fields_that_are_allowed():
 
 def made(axes, *shapes, **options):
     """Check arrays a, b, ... of these shapes against axes, one string each; return the sizes."""
-    table = {chr(97 + i): Array(each, **options) for i, each in enumerate(axes)}
+    table = {chr(97 + i): Array(item, **options) for i, item in enumerate(axes)}
     seen = {}
     record = Record(table, {}, (lambda arrays, settings, sizes: seen.update(sizes),))
     records.check(record, {chr(97 + i): np.ones(shape) for i, shape in enumerate(shapes)}, {})
@@ -638,11 +638,11 @@ def test_settings():
     }
     record = Record({"a": Array("N")}, form)
     good = {"n": 2, "x": 1, "pair": [1, "a"], "inner": {"flag": True}}
-    _, found = records.check(record, {"a": np.ones(2)}, good)
-    assert found["x"] == 1.0
-    assert isinstance(found["x"], float)
-    assert found["inner"].flag is True
-    for change, words in (
+    _, result = records.check(record, {"a": np.ones(2)}, good)
+    assert result["x"] == 1.0
+    assert isinstance(result["x"], float)
+    assert result["inner"].flag is True
+    for change, message in (
         ({"n": 3}, "'n' must be of size N = 2 like the arrays, got 3"),
         ({"n": 2.0}, "'n' must be an integer, at least 1, got 2.0"),
         ({"n": True}, "'n' must be an integer"),
@@ -654,7 +654,7 @@ def test_settings():
         ({"inner": {}}, "'inner.flag' is missing"),
         ({"inner": {"flag": True, "other": 1}}, "'inner.other' is not known"),
     ):
-        with pytest.raises(ValueError, match=f"setting {words}"):
+        with pytest.raises(ValueError, match=f"setting {message}"):
             records.check(record, {"a": np.ones(2)}, good | change)
     with pytest.raises(ValueError, match="array 'a' is missing"):
         records.check(record, {}, good)

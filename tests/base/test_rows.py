@@ -14,17 +14,17 @@ NAMES = ("X", "y", "offset", "weights", "noise", "f_known")
 
 def same(rows, expected):
     for name, value in zip(NAMES, expected, strict=True):
-        found = getattr(rows, name)
-        assert (found is None) == (value is None), name
+        result = getattr(rows, name)
+        assert (result is None) == (value is None), name
         if value is not None:
-            np.testing.assert_array_equal(found, value)
+            np.testing.assert_array_equal(result, value)
 
 
 @pytest.mark.parametrize("index", [np.array([True, False, True, False]), slice(1, 3), np.array([3, 0, 0])])
 def test_parts_of_everything(index):
-    known = np.array([False, False, True, False])
-    whole = Rows(X, Y, OFFSET, WEIGHTS, NOISE, known)
-    same(whole.part(index), (X[index], Y[index], OFFSET[index], WEIGHTS[index], NOISE[index], known[index]))
+    truth = np.array([False, False, True, False])
+    full = Rows(X, Y, OFFSET, WEIGHTS, NOISE, truth)
+    same(full.part(index), (X[index], Y[index], OFFSET[index], WEIGHTS[index], NOISE[index], truth[index]))
     same(Rows(X, Y).part(index), (X[index], Y[index], None, None, None, None))
     same(Rows(None, Y, noise=NOISE).part(index), (None, Y[index], None, None, NOISE[index], None))
 
@@ -33,9 +33,9 @@ def test_parts_of_sparse_rows_and_of_subclasses():
     class More(Rows):
         pass
 
-    found = More(sparse.csr_array(X), Y).part(slice(1, 3))
-    assert type(found) is More
-    np.testing.assert_array_equal(found.X.toarray(), X[1:3])
+    result = More(sparse.csr_array(X), Y).part(slice(1, 3))
+    assert type(result) is More
+    np.testing.assert_array_equal(result.X.toarray(), X[1:3])
 
 
 def test_joined_rows_have_what_none_means():

@@ -62,21 +62,21 @@ def test_trees_come_back(pair, leaf, gap):
     assert settings["gap"] == (None if gap == np.inf else gap)
     assert ("leaf_y" in arrays) == (leaf.y is not None)
     arrays, settings = records.check(TREE, arrays, json.loads(json.dumps(settings)))
-    again = serialization.deserialize(TREE, Tree, model_of, arrays, settings)
-    assert (again.model, again.pair, again.names) == (tree.model, tree.pair, tree.names)
-    assert again.trace.keys() == trace.keys()
-    assert again._leaf.word == leaf.word
-    np.testing.assert_array_equal(again._leaf.x, leaf.x)
-    np.testing.assert_equal(again._leaf.y, leaf.y)
-    assert (again._other is None) == (pair is not None)
+    restored = serialization.deserialize(TREE, Tree, model_of, arrays, settings)
+    assert (restored.model, restored.pair, restored.names) == (tree.model, tree.pair, tree.names)
+    assert restored.trace.keys() == trace.keys()
+    assert restored._leaf.word == leaf.word
+    np.testing.assert_array_equal(restored._leaf.x, leaf.x)
+    np.testing.assert_equal(restored._leaf.y, leaf.y)
+    assert (restored._other is None) == (pair is not None)
 
 
 def test_a_part_is_of_the_class_that_has_its_fields():
     arrays = {"m": np.array(0.5), "leaf_x": np.ones(1), "leaf_z": np.zeros(1)}
-    again = serialization.deserialize(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
-    assert isinstance(again._leaf, Wide)
-    assert isinstance(again.model.m, float)
-    assert again.names == ("x",)
+    restored = serialization.deserialize(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
+    assert isinstance(restored._leaf, Wide)
+    assert isinstance(restored.model.m, float)
+    assert restored.names == ("x",)
 
 
 @dataclass
@@ -121,7 +121,9 @@ def test_what_fields_declare_comes_back(name):
     arrays, settings = serialization.serialize(record, tree)
     assert settings == {"jitter": 0.1, "count": 3, "name": name}
     arrays, settings = records.check(record, arrays, settings)
-    again = serialization.deserialize(record, Declared, model_of, arrays, settings)
-    assert (again.model, again.trace, again.count, again.name) == (tree.model, {}, 3, name)
-    np.testing.assert_equal((again._twig.tau, again._twig.loo, again._twig.room), (np.ones(2), loo, np.zeros(2)))
-    np.testing.assert_array_equal(again._root, np.eye(2))
+    restored = serialization.deserialize(record, Declared, model_of, arrays, settings)
+    assert (restored.model, restored.trace, restored.count, restored.name) == (tree.model, {}, 3, name)
+    np.testing.assert_equal(
+        (restored._twig.tau, restored._twig.loo, restored._twig.room), (np.ones(2), loo, np.zeros(2))
+    )
+    np.testing.assert_array_equal(restored._root, np.eye(2))

@@ -44,8 +44,8 @@ def altered(kind, code):
 @pytest.mark.parametrize("kind", ["csr", "csc"])
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_inconsistent_is_named(kind, case):
-    code, words = WRONG[case]
-    with pytest.raises(ValueError, match=words):
+    code, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
         to_csr(altered(kind, code), "X")
 
 

@@ -84,15 +84,15 @@ def test_long_tables_are_cut_in_the_middle():
 
 def test_intervals_and_signs_are_those_of_the_distributions():
     mean, sd = np.array([1.0, -2.0]), np.array([0.5, 3.0])
-    known = summary.make_gaussian_marginals(("a", "b"), mean, sd)
+    reference = summary.make_gaussian_marginals(("a", "b"), mean, sd)
     truth = stats.norm(mean, sd)
-    np.testing.assert_allclose(known.interval(0.9), np.transpose(truth.interval(0.9)), rtol=SOLVES)
-    np.testing.assert_allclose(known.positive, truth.sf(0), rtol=SOLVES)
+    np.testing.assert_allclose(reference.interval(0.9), np.transpose(truth.interval(0.9)), rtol=SOLVES)
+    np.testing.assert_allclose(reference.positive, truth.sf(0), rtol=SOLVES)
     sure = summary.make_gaussian_marginals(("a", "b", "c"), np.array([1.0, 0.0, -1.0]), np.zeros(3))
     assert sure.positive.tolist() == [1.0, 0.0, 0.0]
     for level in (0.0, 1.0, 95, "0.9", np.nan):
         with pytest.raises((ValueError, TypeError), match="level"):
-            known.interval(level)
+            reference.interval(level)
 
 
 def test_columns_are_called_after_the_level():

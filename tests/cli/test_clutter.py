@@ -104,8 +104,12 @@ def test_the_same_numbers_as_the_library(run, tmp_path):
     options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     status, _, _ = run("fit", "clutter", table, "--column", "value", *options, "--output", tmp_path / "o.npz")
     assert status == 0
-    expected, got = cavity.Clutter(**settings).fit(x), cavity.load(tmp_path / "o.npz")
-    assert (got.mean, got.variance, got.log_evidence) == (expected.mean, expected.variance, expected.log_evidence)
+    expected, actual = cavity.Clutter(**settings).fit(x), cavity.load(tmp_path / "o.npz")
+    assert (actual.mean, actual.variance, actual.log_evidence) == (
+        expected.mean,
+        expected.variance,
+        expected.log_evidence,
+    )
     for more in (
         ["--method", "adf"],
         ["--schedule", "parallel", "--threads", 2],
@@ -275,9 +279,9 @@ def terminated(folder, *arguments):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        said = process.stderr.read()
-        assert process.wait(30) == 143, said
-    return said
+        message = process.stderr.read()
+        assert process.wait(30) == 143, message
+    return message
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
@@ -292,9 +296,9 @@ def test_sigterm_leaves_no_half_written_file(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
 def test_sigterm_saves_a_stream(tmp_path):
     options = ["--learn", "never", "--batch", "50", "--output", "state.npz"]
-    said = terminated(tmp_path, "fit", "streaming-gp", "banana", *options)
-    words = "cavity: the state before is saved in state.npz; resume with --resume state.npz --skip 50"
-    assert said.splitlines() == [words, "cavity: terminated"]
+    message = terminated(tmp_path, "fit", "streaming-gp", "banana", *options)
+    text = "cavity: the state before is saved in state.npz; resume with --resume state.npz --skip 50"
+    assert message.splitlines() == [text, "cavity: terminated"]
     assert cavity.load(tmp_path / "state.npz").n_samples == 50
     assert os.listdir(tmp_path) == ["state.npz"]
 
@@ -336,8 +340,8 @@ def test_only_two_numbers_say_themselves_what_they_may_be():
 
 
 def test_messages_speak_of_options():
-    given = cavity.cli.build_parser().parse_args(["fit", "unit-mixture", "galaxies", "--threads", "1"])
-    for told, arguments, shown in (
+    values = cavity.cli.build_parser().parse_args(["fit", "unit-mixture", "galaxies", "--threads", "1"])
+    for text, arguments, shown in (
         ("n_threads must be at least 1, got 0", ["n_threads"], "--threads must be at least 1, got 0"),
         ("n_init=3 is too much", ["n_init"], "--starts 3 is too much"),
         ("starts='some' is one word", ["starts"], "--starts some is one word"),
@@ -347,5 +351,5 @@ def test_messages_speak_of_options():
         ("schedule must be known", ["schedule"], "schedule must be known"),
         ("model must be known", ["model"], "model must be known"),
     ):
-        assert shared.name_arguments_as_typed(name_arguments(ValueError(told), *arguments), given) == shown
-    assert shared.name_arguments_as_typed(ValueError("n_threads"), given) == "n_threads"
+        assert shared.name_arguments_as_typed(name_arguments(ValueError(text), *arguments), values) == shown
+    assert shared.name_arguments_as_typed(ValueError("n_threads"), values) == "n_threads"

@@ -72,17 +72,17 @@ def attack(healthy, name, command, folder, capsys, seed):
     (folder / "posterior.npz").write_bytes(healthy["posterior.npz"])
     places = {"DATA": path, "POSTERIOR": folder / "posterior.npz", "OUT": out}
     status = main([str(places.get(word, word)) for word in COMMANDS[command]])
-    told = capsys.readouterr().err
-    what = f"{name}, {command}, seed {seed}: {told}"
-    assert status in (0, 1, 2), what
+    text = capsys.readouterr().err
+    label = f"{name}, {command}, seed {seed}: {text}"
+    assert status in (0, 1, 2), label
     if status == 2:
-        assert told.startswith("cavity: error: "), what
-        assert told.count("\n") == 1, what
-        assert str(path) in told, what
-        assert "pickle" not in told, what
-        assert not out.exists(), what
+        assert text.startswith("cavity: error: "), label
+        assert text.count("\n") == 1, label
+        assert str(path) in text, label
+        assert "pickle" not in text, label
+        assert not out.exists(), label
     out.unlink(missing_ok=True)
-    assert not list(folder.glob(".*")), what
+    assert not list(folder.glob(".*")), label
 
 
 TABLES = ("rows.npy", "columns.npy", "vector.npy", "table.csv", "table.parquet")
@@ -113,10 +113,10 @@ def test_arrays_of_other_things(tmp_path, capsys, command, array):
     cavity.GaussianMixture(1).fit(np.eye(3)[:, :2]).save(tmp_path / "p.npz")
     places = {"DATA": tmp_path / "x.npy", "POSTERIOR": tmp_path / "p.npz", "OUT": tmp_path / "out.npy"}
     assert main([str(places.get(word, word)) for word in COMMANDS[command]]) == 2
-    told = capsys.readouterr().err
-    assert "real numbers" in told
-    assert str(places["DATA"]) in told
-    assert "pickle" not in told
+    text = capsys.readouterr().err
+    assert "real numbers" in text
+    assert str(places["DATA"]) in text
+    assert "pickle" not in text
 
 
 def test_an_array_cut_short_while_it_is_read(tmp_path, capsys, monkeypatch):
@@ -142,9 +142,9 @@ def test_parquet_files_with_two_columns_of_a_name(tmp_path, capsys):
     path = tmp_path / "x.parquet"
     files.write_table(table([[1, 2], [3, 4]], names=["a", "a"]), path)
     assert main(["fit", "glm", str(path), "--target", "a"]) == 2
-    told = capsys.readouterr().err
-    assert "two columns" in told
-    assert "'a'" in told
+    text = capsys.readouterr().err
+    assert "two columns" in text
+    assert "'a'" in text
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs a file that cannot be read")
@@ -153,12 +153,12 @@ def test_errors_of_the_file_system_name_the_file(capsys):
     assert capsys.readouterr().err == "cavity: error: /proc/self/mem: Input/output error\n"
 
 
-@pytest.mark.parametrize("words", [("mixture", "faithful"), ("unit-mixture", "galaxies")])
-def test_more_components_than_memory_holds(capsys, words):
-    assert main(["fit", *words, "--components", f"{10**15}"]) == 2
-    told = capsys.readouterr().err
-    assert f"--components {10**15}: 16 arrays of the components, each" in told
-    assert "bytes, more than there are" in told
+@pytest.mark.parametrize("message", [("mixture", "faithful"), ("unit-mixture", "galaxies")])
+def test_more_components_than_memory_holds(capsys, message):
+    assert main(["fit", *message, "--components", f"{10**15}"]) == 2
+    text = capsys.readouterr().err
+    assert f"--components {10**15}: 16 arrays of the components, each" in text
+    assert "bytes, more than there are" in text
     with pytest.raises(SystemExit):
         main(["fit", "mixture", "faithful", "--components", "1-1000000000"])
     assert "expected a range of at most 1000 numbers" in capsys.readouterr().err
@@ -170,13 +170,13 @@ def test_what_is_wrong_is_named(tmp_path, capsys):
     (tmp_path / "p.npz").write_bytes(b"garbage")
     data, posterior, out = (str(tmp_path / name) for name in ("x.csv", "p.npz", "out.npy"))
     assert main(["fit", "mixture", data, "--components", "1"]) == 2
-    told = capsys.readouterr().err
-    assert "not positive definite: columns depend on each other" in told
-    assert told.endswith(f" (data: {data})\n")
+    text = capsys.readouterr().err
+    assert "not positive definite: columns depend on each other" in text
+    assert text.endswith(f" (data: {data})\n")
     assert main(["predict", posterior, data, "--output", out]) == 2
-    told = capsys.readouterr().err
-    assert posterior in told
-    assert data not in told
+    text = capsys.readouterr().err
+    assert posterior in text
+    assert data not in text
     assert main(["fit", "mixture", data, "--starts", "2"]) == 2
     assert data not in capsys.readouterr().err
 

@@ -43,16 +43,16 @@ def test_an_index_is_left_out_with_a_sentence(run, tmp_path, name, command):
     columns, saved = table(40), tmp_path / "a.npz"
     path = write(tmp_path / "x.csv", {name: np.arange(40.0), "a": columns["a"], "real": columns["real"]})
     option = "columns" if command == "mixture" else "features"
-    words = ("--components", "1") if command == "mixture" else ("--target", "real")
-    words += ("--no-learn",) if command == "gp" else ("--learn", "never") if command == "streaming-gp" else ()
-    status, out, errors = run("fit", command, path, *words, "--output", saved)
+    message = ("--components", "1") if command == "mixture" else ("--target", "real")
+    message += ("--no-learn",) if command == "gp" else ("--learn", "never") if command == "streaming-gp" else ()
+    status, out, errors = run("fit", command, path, *message, "--output", saved)
     assert status == 0
     reason = "looks like an index" if name else "has no name"
     assert errors == f"cavity: column '{name or 1}' {reason} {LEAVE_OUT.format(option)}\n"
     assert f"left out         column {name or 1} ({reason})" in out
     first = ("a", "real") if command == "mixture" else ("a",)
     assert cavity.load(saved).columns == first
-    status, _, errors = run("fit", command, path, *words, f"--{option}", f"a,{name or 1}", "--output", saved)
+    status, _, errors = run("fit", command, path, *message, f"--{option}", f"a,{name or 1}", "--output", saved)
     assert (status, errors) == (0, "")
     assert cavity.load(saved).columns == ("a", name or "1")
     assert run("predict", saved, path, "--output", tmp_path / "p.npy")[0] == 0
@@ -76,12 +76,12 @@ def test_a_dot_of_a_formula_stands_for_no_index(run, tmp_path, formula, names):
 # ------------------------------------------------------------------------------------------ text
 
 
-@pytest.mark.parametrize("words", [(), ("--features", "a,colour"), ("--categorical", "colour")])
-def test_text_is_coded_as_categories(run, tmp_path, words):
+@pytest.mark.parametrize("message", [(), ("--features", "a,colour"), ("--categorical", "colour")])
+def test_text_is_coded_as_categories(run, tmp_path, message):
     columns, saved, out = table(), tmp_path / "a.npz", tmp_path / "p.npy"
     del columns["label"], columns["answer"]
     path = write(tmp_path / "x.csv", columns)
-    status, printed, errors = run("fit", "glm", path, "--target", "real", *words, "--output", saved)
+    status, printed, errors = run("fit", "glm", path, "--target", "real", *message, "--output", saved)
     assert (status, errors) == (0, "")
     for line in ("  left out         colour blue (base level)", "  base levels: colour blue"):
         assert line in printed
@@ -108,8 +108,8 @@ def test_text_is_coded_as_by_a_formula(run, tmp_path):
     pytest.importorskip("formulae")
     posteriors = []
     path = write(tmp_path / "x.csv", table())
-    for words in (("--target", "real", "--features", "a,colour"), ("--formula", "real ~ a + colour")):
-        assert run("fit", "glm", path, *words, "--output", tmp_path / "a.npz")[0] == 0
+    for message in (("--target", "real", "--features", "a,colour"), ("--formula", "real ~ a + colour")):
+        assert run("fit", "glm", path, *message, "--output", tmp_path / "a.npz")[0] == 0
         posteriors.append(cavity.load(tmp_path / "a.npz"))
     by_columns, by_formula = posteriors
     assert by_columns.coefficient_names == by_formula.coefficient_names
@@ -121,8 +121,8 @@ def test_other_models_code_text_alike(run, tmp_path, command):
     saved, columns, out = tmp_path / "a.npz", table(40), tmp_path / "p.npy"
     target = "label" if command == "logistic-regression" else "real"
     path = write(tmp_path / "x.csv", {name: columns[name] for name in ("a", "colour", target)})
-    words = ("--no-learn",) if command == "gp" else ()
-    assert run("fit", command, path, "--target", target, *words, "--output", saved)[0] == 0
+    message = ("--no-learn",) if command == "gp" else ()
+    assert run("fit", command, path, "--target", target, *message, "--output", saved)[0] == 0
     posterior = cavity.load(saved)
     assert posterior.columns == ("a", "colour[green]", "colour[red]")
     assert run("predict", saved, path, "--output", out)[0] == 0
@@ -131,8 +131,8 @@ def test_other_models_code_text_alike(run, tmp_path, command):
 
 def test_levels_of_numbers_are_in_their_order(run, tmp_path):
     columns = table(40) | {"ward": np.array([10.0, 9.0, 100.0])[np.arange(40) % 3]}
-    words = "--target", "real", "--features", "ward", "--categorical", "ward", "--output", tmp_path / "a.npz"
-    assert run("fit", "glm", write(tmp_path / "x.csv", columns), *words)[0] == 0
+    message = "--target", "real", "--features", "ward", "--categorical", "ward", "--output", tmp_path / "a.npz"
+    assert run("fit", "glm", write(tmp_path / "x.csv", columns), *message)[0] == 0
     assert cavity.load(tmp_path / "a.npz").columns == ("ward[10]", "ward[100]")
 
 
@@ -140,8 +140,8 @@ def test_levels_of_numbers_are_in_their_order(run, tmp_path):
 def test_text_of_many_levels_is_left_out_with_a_sentence(run, tmp_path, n_levels):
     columns = {"a": np.arange(120.0) % 7, "name": [f"n{k % n_levels}" for k in range(120)], "real": table()["real"]}
     path, saved = write(tmp_path / "x.csv", columns), tmp_path / "a.npz"
-    words = "fit", "glm", path, "--target", "real", "--output", saved
-    status, printed, errors = run(*words)
+    message = "fit", "glm", path, "--target", "real", "--output", saved
+    status, printed, errors = run(*message)
     assert status == 0
     if n_levels == 50:
         assert errors == ""
@@ -151,7 +151,7 @@ def test_text_of_many_levels_is_left_out_with_a_sentence(run, tmp_path, n_levels
     assert errors == f"cavity: {sentence}\n"
     assert "left out         name (text)" in printed
     assert cavity.load(saved).columns == ("a",)
-    assert run(*words, "--categorical", "name")[0] == 0
+    assert run(*message, "--categorical", "name")[0] == 0
     assert len(cavity.load(saved).columns) == 51
 
 
@@ -173,13 +173,13 @@ def test_text_of_long_tables_is_left_out_with_a_sentence(run, tmp_path, monkeypa
 def test_columns_without_a_part_in_the_fit_are_not_coded_again(run, tmp_path):
     """A column that --features leaves out, and one of a single level in the rows without missing values."""
     columns, saved = table(), tmp_path / "a.npz"
-    words = "--target", "real", "--output", saved, "--missing", "drop"
+    message = "--target", "real", "--output", saved, "--missing", "drop"
     path = write(tmp_path / "x.csv", {name: columns[name] for name in ("a", "colour", "real")})
-    assert run("fit", "glm", path, *words, "--features", "a", "--categorical", "colour")[0] == 0
+    assert run("fit", "glm", path, *message, "--features", "a", "--categorical", "colour")[0] == 0
     assert "colour" not in str(cavity.load(saved).roles)
     columns["a"] = np.where(np.array(columns["colour"]) == "blue", columns["a"], np.nan)
     path = write(tmp_path / "x.csv", {name: columns[name] for name in ("a", "colour", "real")})
-    assert run("fit", "glm", path, *words, "--features", "a,colour")[0] == 0
+    assert run("fit", "glm", path, *message, "--features", "a,colour")[0] == 0
     assert cavity.load(saved).columns == ("a",)
     assert run("predict", saved, write(tmp_path / "y.csv", {"a": [1.0]}))[0] == 0
 
@@ -187,14 +187,14 @@ def test_columns_without_a_part_in_the_fit_are_not_coded_again(run, tmp_path):
 def test_columns_that_are_called_like_levels(run, tmp_path):
     columns, saved, out = table(), tmp_path / "a.npz", tmp_path / "p.npy"
     columns = {"colour[cm]": columns["a"], "colour": columns["colour"], "real": columns["real"]}
-    words = "fit", "glm", tmp_path / "x.csv", "--target", "real", "--output", saved
+    message = "fit", "glm", tmp_path / "x.csv", "--target", "real", "--output", saved
     path = write(tmp_path / "x.csv", columns)
-    assert run(*words)[0] == 0
+    assert run(*message)[0] == 0
     assert run("predict", saved, path, "--output", out)[0] == 0
     X = indicators({"a": columns["colour[cm]"], "colour": columns["colour"]})
     np.testing.assert_array_equal(np.load(out)[:, 0], cavity.load(saved).predict(X)[0])
     write(path, {"colour[red]": columns["colour[cm]"], "colour": columns["colour"], "real": columns["real"]})
-    assert "a column is called 'colour[red]', as that of a level of 'colour'; rename one" in run(*words)[2]
+    assert "a column is called 'colour[red]', as that of a level of 'colour'; rename one" in run(*message)[2]
 
 
 def test_a_file_of_the_last_version_is_read(run, tmp_path):
@@ -213,16 +213,16 @@ def test_a_file_of_the_last_version_is_read(run, tmp_path):
 def test_streams_code_text_that_is_named(run, tmp_path):
     columns, saved = table(), tmp_path / "a.npz"
     path = write(tmp_path / "x.csv", {name: columns[name] for name in ("a", "colour", "real")})
-    words = "fit", "streaming-gp", path, "--target", "real", "--learn", "never", "--batch", "40", "--output", saved
-    status, printed, errors = run(*words)
+    message = "fit", "streaming-gp", path, "--target", "real", "--learn", "never", "--batch", "40", "--output", saved
+    status, printed, errors = run(*message)
     assert status == 0
     sentence = "column 'colour' (text) is left out; --categorical colour codes it as categories"
     assert errors == f"cavity: {sentence}\n"
-    assert run(*words, "--features", "a,colour")[0] == 0
+    assert run(*message, "--features", "a,colour")[0] == 0
     state = cavity.load(saved)
     assert state.columns == ("a", "colour[green]", "colour[red]")
     assert state.roles[LEVELS_ROLE + "colour"] == ("colour[blue]", "colour[green]", "colour[red]")
-    assert run(*words, "--resume", saved)[0] == 0
+    assert run(*message, "--resume", saved)[0] == 0
     assert cavity.load(saved).n_samples == 240
     path = write(tmp_path / "y.csv", {"a": np.ones(2), "colour": ["red", "pink"], "real": np.ones(2)})
     errors = run("fit", "streaming-gp", path, "--target", "real", "--resume", saved)[2]
@@ -245,10 +245,10 @@ def test_two_labels_are_fitted_by_logit(run, tmp_path, target):
         pytest.importorskip("formulae")
         printed = run("fit", command, path, "--formula", f"{target} ~ {formula}")[1]
         assert re.search(r"likelihood +logit \(default for a target of two values\)\n", printed)
-    words = "--target", target, "--features", "a"
-    assert "likelihood    logit\n" in run("fit", "glm", path, *words, "--likelihood", "logit")[1]
-    assert "likelihood       probit\n" in run("fit", "gp", path, *words, "--no-learn")[1]
-    assert "likelihood       probit\n" in run("fit", "streaming-gp", path, *words, "--learn", "never")[1]
+    message = "--target", target, "--features", "a"
+    assert "likelihood    logit\n" in run("fit", "glm", path, *message, "--likelihood", "logit")[1]
+    assert "likelihood       probit\n" in run("fit", "gp", path, *message, "--no-learn")[1]
+    assert "likelihood       probit\n" in run("fit", "streaming-gp", path, *message, "--learn", "never")[1]
 
 
 MISSING = {
@@ -274,14 +274,14 @@ def test_every_fit_drops_rows_without_a_value_or_refuses_them(run, tmp_path, com
         cells["a"][7] = np.nan
         rows = slice(None) if gaps else np.arange(60) != 7
         path = write(tmp_path / "x.csv", {name: column[rows].tolist() for name, column in cells.items()})
-        words = "fit", command, path, *MISSING[command], "--output", tmp_path / "a.npz"
-        assert run(*words, "--missing", "drop")[0] == 0
+        message = "fit", command, path, *MISSING[command], "--output", tmp_path / "a.npz"
+        assert run(*message, "--missing", "drop")[0] == 0
         posterior = cavity.load(tmp_path / "a.npz")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             means.append(posterior.predict(np.ones((1, 1)))[0] if "gp" in command else posterior.mean)
         for choice in ((), ("--missing", "raise"), ("--missing", "error")) if gaps else ():
-            status, out, errors = run(*words, *choice)
+            status, out, errors = run(*message, *choice)
             assert (status, out) == (2, "")
             assert "--missing drop" in errors
     np.testing.assert_array_equal(*means)
@@ -292,8 +292,8 @@ def test_exposures_of_new_rows(run, tmp_path):
     columns = {"a": rng.normal(size=60), "years": rng.uniform(1.0, 4.0, 60), "copies": rng.integers(1, 3, 60)}
     columns["claims"] = rng.poisson(columns["years"] * np.exp(0.3 * columns["a"])).astype(float)
     path, fit = write(tmp_path / "x.csv", columns), ("fit", "glm", tmp_path / "x.csv", "--output", saved)
-    words = "--likelihood", "poisson", "--exposure", "years", "--weights", "copies"
-    by_columns, by_formula = ("--target", "claims", *words), ("--formula", "claims ~ a", *words)
+    message = "--likelihood", "poisson", "--exposure", "years", "--weights", "copies"
+    by_columns, by_formula = ("--target", "claims", *message), ("--formula", "claims ~ a", *message)
     for choice in (by_columns, by_formula):
         if choice is by_formula:
             pytest.importorskip("formulae")

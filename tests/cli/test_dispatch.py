@@ -25,10 +25,10 @@ def test_a_fit_enters_few_files(capsys, tmp_path):
 def test_only_the_command_that_was_typed_has_its_options():
     every = {tuple(name.split()) for name, *_ in COMMAND_TABLE}
     assert set(build_parser().commands) == every
-    for words in every:
-        assert set(build_parser([*words, "--help"]).commands) == {words}
-    for words in ([], ["--help"], ["fit"], ["fit", "--help"], ["nonsense"]):
-        assert build_parser(words).commands == {}
+    for message in every:
+        assert set(build_parser([*message, "--help"]).commands) == {message}
+    for message in ([], ["--help"], ["fit"], ["fit", "--help"], ["nonsense"]):
+        assert build_parser(message).commands == {}
 
 
 def test_help_lists_all_commands_and_models(capsys):

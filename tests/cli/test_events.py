@@ -28,11 +28,11 @@ def table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [("--target", "t", "--features", "x"), ("--formula", "t ~ x")], ids=["columns", "formula"]
+    "message", [("--target", "t", "--features", "x"), ("--formula", "t ~ x")], ids=["columns", "formula"]
 )
-def test_glm(run, table, tmp_path, words):
+def test_glm(run, table, tmp_path, message):
     saved = tmp_path / "saved.npz"
-    status, out, _ = run("glm", table, *words, "--event", "died", "--likelihood", "gaussian", "--output", saved)
+    status, out, _ = run("glm", table, *message, "--event", "died", "--likelihood", "gaussian", "--output", saved)
     expected = cavity.GLM(Interval(None), intercept=True).fit(x[:, None], BOUNDS)
     assert status == 0
     assert f"log evidence     {expected.log_evidence:.6f} nats" in out
@@ -47,12 +47,12 @@ def test_mixed(run, table):
     assert f"log evidence     {expected.log_evidence:.6f} nats" in out
 
 
-@pytest.mark.parametrize("words", [("--target", "t"), ("--formula", "t ~ 1")], ids=["columns", "formula"])
-def test_gp(run, table, words):
+@pytest.mark.parametrize("message", [("--target", "t"), ("--formula", "t ~ 1")], ids=["columns", "formula"])
+def test_gp(run, table, message):
     """The rows that are not fitted are predicted as bounds, too."""
-    rows = ("--rows", 40) if "--target" in words else ()
+    rows = ("--rows", 40) if "--target" in message else ()
     names = "--features", "x", "--event", "died", "--likelihood", "gaussian"
-    status, out, error = run("gp", table, *words, *names, *rows)
+    status, out, error = run("gp", table, *message, *names, *rows)
     assert (status, error) == (0, "")
     if rows:
         assert "10 rows that were not fitted" in out

@@ -37,8 +37,8 @@ def test_a_formula_with_exposure_weights_and_missing_values(run, tmp_path, frame
     saved = []
     for command in dict.fromkeys(("glm", model)):  # where it has random effects it is the same by both commands
         saved.append(tmp_path / f"{command}.npz")
-        words = "fit", command, table_file(tmp_path, frame), *typed, "--missing", "drop", "--output", saved[-1]
-        status, out, errors = run(*words)
+        message = "fit", command, table_file(tmp_path, frame), *typed, "--missing", "drop", "--output", saved[-1]
+        status, out, errors = run(*message)
         assert (status, errors) == (0, "")
         assert "claims.csv: 59 rows" in out
         assert "left out         1 row with missing values (age 1)" in out
@@ -48,9 +48,9 @@ def test_a_formula_with_exposure_weights_and_missing_values(run, tmp_path, frame
 
 
 def test_settings_of_the_likelihood_and_of_the_model(run, tmp_path, frame):
-    words = "--formula", "claims ~ age", "--likelihood", "student-t", "--scale", "2", "--missing", "drop"
+    message = "--formula", "claims ~ age", "--likelihood", "student-t", "--scale", "2", "--missing", "drop"
     path = table_file(tmp_path, frame)
-    status, out, _ = run("fit", "glm", path, *words, "--standardize", "--learn-prior-variance")
+    status, out, _ = run("fit", "glm", path, *message, "--standardize", "--learn-prior-variance")
     assert status == 0
     assert "scale 2" in out
     assert "formula          claims ~ age" in out
@@ -64,7 +64,7 @@ def test_missing_values_are_refused(run, tmp_path, frame, choice):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("text", "message"),
     [
         (("--target", "claims"), "--target has no meaning with --formula"),
         (("--no-intercept",), "--no-intercept has no meaning with --formula"),
@@ -72,17 +72,17 @@ def test_missing_values_are_refused(run, tmp_path, frame, choice):
         (("--exposure", "time"), "no column 'time'"),
     ],
 )
-def test_options_that_do_not_go_with_a_formula(run, tmp_path, frame, words, message):
-    status, _, errors = run("fit", "glm", table_file(tmp_path, frame), "--formula", FORMULA, *words)
+def test_options_that_do_not_go_with_a_formula(run, tmp_path, frame, text, message):
+    status, _, errors = run("fit", "glm", table_file(tmp_path, frame), "--formula", FORMULA, *text)
     assert status == 2
     assert message in errors
 
 
 def test_exposure_without_a_formula(run, tmp_path, frame):
-    words = "--target", "claims", "--features", "age", "--likelihood", "poisson", "--exposure", "years"
+    message = "--target", "claims", "--features", "age", "--likelihood", "poisson", "--exposure", "years"
     path = table_file(tmp_path, frame)
     status, out, _ = run(
-        "fit", "glm", path, *words, "--missing=drop", "--output", tmp_path / "a.npz", "--plot", tmp_path / "a.png"
+        "fit", "glm", path, *message, "--missing=drop", "--output", tmp_path / "a.npz", "--plot", tmp_path / "a.png"
     )
     assert status == 0
     assert "exposure         years" in out
@@ -109,8 +109,8 @@ def test_predictions_by_formula(run, tmp_path, frame, formula):
     assert run("predict", saved, path, "--missing", "drop", "--output", out)[0] == 0
     np.testing.assert_array_equal(np.load(out), expected)
     refused = (("--missing", "raise"), "'age'"), (("--id", "x"), "no column 'x'"), (("--columns", "1"), "no meaning")
-    for words, message in refused:
-        status, _, errors = run("predict", saved, path, *words)
+    for text, message in refused:
+        status, _, errors = run("predict", saved, path, *text)
         assert status == 2
         assert message in errors
 
@@ -127,8 +127,8 @@ def curve():
 
 def test_a_mean_function_by_formula(run, tmp_path, curve):
     saved, out, path = tmp_path / "a.npz", tmp_path / "p.npy", table_file(tmp_path, curve)
-    words = "fit", "gp", path, "--formula", "y ~ site", "--features", "time", "--missing", "drop", "--output", saved
-    status, printed, errors = run(*words)
+    message = "fit", "gp", path, "--formula", "y ~ site", "--features", "time", "--missing", "drop", "--output", saved
+    status, printed, errors = run(*message)
     assert (status, errors) == (0, "")
     assert "left out         1 row with missing values (y 1)" in printed
     assert "formula          y ~ site" in printed
@@ -147,7 +147,7 @@ def test_a_mean_function_by_formula(run, tmp_path, curve):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("text", "message"),
     [
         (("--mean", "linear"), "--mean has no meaning with --formula"),
         (("--no-ard",), "--no-ard has no meaning with --formula"),
@@ -158,9 +158,9 @@ def test_a_mean_function_by_formula(run, tmp_path, curve):
         (("--missing", "error"), "--missing drop leaves such rows out"),
     ],
 )
-def test_mean_functions_that_are_refused(run, tmp_path, curve, words, message):
+def test_mean_functions_that_are_refused(run, tmp_path, curve, text, message):
     path = table_file(tmp_path, curve)
-    status, out, errors = run("fit", "gp", path, "--missing", "drop", "--formula", "y ~ site", *words)
+    status, out, errors = run("fit", "gp", path, "--missing", "drop", "--formula", "y ~ site", *text)
     assert (status, out) == (2, "")
     assert message in errors
 
@@ -169,8 +169,8 @@ def test_predictions_to_standard_output(run, tmp_path):
     saved, out = tmp_path / "a.npz", tmp_path / "p.csv"
     assert run("fit", "mixture", "faithful", "--components", "2", "--output", saved)[0] == 0
     assert run("predict", saved, "faithful", "--output", out)[0] == 0
-    for words in ((), ("--output", "-")):
-        status, printed, errors = run("predict", saved, "faithful", *words)
+    for message in ((), ("--output", "-")):
+        status, printed, errors = run("predict", saved, "faithful", *message)
         assert (status, printed, errors) == (0, out.read_text(), "")
 
 

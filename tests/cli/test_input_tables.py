@@ -38,8 +38,8 @@ def test_a_pipe_is_a_table(tmp_path):
     """It has no size, and cannot be read twice."""
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
-    given = SimpleNamespace(data=str(path))
-    for read in (lambda: [(input_tables.open_table(given), 1.0)], lambda: list(input_tables.read_batches(given, 2))):
+    values = SimpleNamespace(data=str(path))
+    for read in (lambda: [(input_tables.open_table(values), 1.0)], lambda: list(input_tables.read_batches(values, 2))):
         writer = threading.Thread(target=path.write_text, args=("a,b\n1,x\n2,y\n3,z\n",), daemon=True)
         writer.start()
         parts = read()

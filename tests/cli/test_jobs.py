@@ -39,7 +39,7 @@ def test_options_of_a_file_are_those_that_are_typed(run, tmp_path):
     assert "has no option 'ard'" in run("fit", "glm", "--config", job)[2]
     job.write_text('data = "pima"\nfeatures = ["glu", "bmi"]\nprior-variance = 2.5\nstandardize = true\n')
     typed = "pima", "--features", "glu,bmi", "--prior-variance", 2.5, "--standardize"
-    one, other = (result(run, "fit", "glm", *words) for words in (("--config", job), typed))
+    one, other = (result(run, "fit", "glm", *message) for message in (("--config", job), typed))
     assert {**one, "seconds": 0} == {**other, "seconds": 0}
     assert one["columns"] == ["glu", "bmi"]
     typed = result(run, "fit", "glm", f"--config={job}", "--features", "age", "--prior-variance", 1)  # wins
@@ -142,11 +142,11 @@ def test_regressions_have_the_numbers_of_the_library(run, tmp_path):
     X = np.column_stack([columns[name] for name in ("glu", "bmi")])
     saved, out = tmp_path / "p.npz", tmp_path / "r.npy"
     files = "--output", saved, "--plot", tmp_path / "p.png"
-    told = result(run, "fit", "logistic-regression", "pima", "--features", "glu,bmi", *files)
+    text = result(run, "fit", "logistic-regression", "pima", "--features", "glu,bmi", *files)
     assert pytest.importorskip("matplotlib.image").imread(tmp_path / "p.png").std() > 0.05
     expected = cavity.LogisticRegression(prior_variance=None, ard=True, intercept=True).fit(X, columns["type"] == "Yes")
-    assert told["mean"] == expected.mean.tolist()
-    assert (told["columns"], told["classes"]) == (["glu", "bmi"], ["No", "Yes"])
+    assert text["mean"] == expected.mean.tolist()
+    assert (text["columns"], text["classes"]) == (["glu", "bmi"], ["No", "Yes"])
     assert result(run, "predict", saved, "pima", "--output", out)["columns"] == ["mean", "variance", "p:No", "p:Yes"]
     np.testing.assert_allclose(np.load(out)[:, 2:], expected.predict_proba(X), rtol=SOLVES)
     options = (
@@ -160,9 +160,9 @@ def test_regressions_have_the_numbers_of_the_library(run, tmp_path):
         "--prior-variance",
         2,
     )
-    told = result(run, "fit", "linear-regression", "pima", *options, "--output", saved)
+    text = result(run, "fit", "linear-regression", "pima", *options, "--output", saved)
     expected = cavity.LinearRegression(intercept=False, noise_variance=90.0, prior_variance=2.0).fit(X, columns["age"])
-    assert told["mean"] == expected.mean.tolist()
+    assert text["mean"] == expected.mean.tolist()
     assert result(run, "predict", saved, "pima", "--output", out)["columns"] == ["mean", "variance", "expected"]
     np.testing.assert_allclose(np.load(out)[:, 0], expected.predict(X)[0], rtol=SOLVES)
 
@@ -176,34 +176,34 @@ def test_predictions_of_clutter(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["clutter newcomb", "unit-mixture galaxies --components 3", "gp motorcycle --no-learn"]
+    "message", ["clutter newcomb", "unit-mixture galaxies --components 3", "gp motorcycle --no-learn"]
 )
-def test_results_as_json(run, words):
-    told = result(run, "fit", *words.split())
-    assert told["command"] == "fit"
-    assert f"{told['model']} {told['data']}" == " ".join(words.split()[:2])
-    assert told["converged"] is True
-    assert told["status"] == "converged"
-    assert told["summary"]["rows"]
-    assert {"log_evidence", "elbo"} & told.keys()
+def test_results_as_json(run, message):
+    text = result(run, "fit", *message.split())
+    assert text["command"] == "fit"
+    assert f"{text['model']} {text['data']}" == " ".join(message.split()[:2])
+    assert text["converged"] is True
+    assert text["status"] == "converged"
+    assert text["summary"]["rows"]
+    assert {"log_evidence", "elbo"} & text.keys()
 
 
 # ------------------------------------------------------------------------------------------------ what is there
 
 
 def test_what_is_in_a_file(run, tmp_path):
-    for words in ("glm pima", "mixture faithful --components 2", "streaming-gp co2 --learn never"):
-        assert run("fit", *words.split(), "--output", tmp_path / "p.npz")[0] == 0
+    for message in ("glm pima", "mixture faithful --components 2", "streaming-gp co2 --learn never"):
+        assert run("fit", *message.split(), "--output", tmp_path / "p.npz")[0] == 0
         status, out, _ = run("info", tmp_path / "p.npz")
         assert status == 0
         posterior = cavity.load(tmp_path / "p.npz")
         assert f"written by cavity {cavity.__version__} with " in out
         assert repr(posterior) in out
-        told = result(run, "info", tmp_path / "p.npz")
-        assert (told["posterior"], told["cavity"]) == (type(posterior).__name__, cavity.__version__)
-        arrays = [name for name, field in told["fields"].items() if field["shape"] is not None]
-        assert arrays == {"glm": ["mean", "variance"], "mixture": ["counts"]}.get(words.split()[0], [])
-        for name, field in told["fields"].items():
+        text = result(run, "info", tmp_path / "p.npz")
+        assert (text["posterior"], text["cavity"]) == (type(posterior).__name__, cavity.__version__)
+        arrays = [name for name, field in text["fields"].items() if field["shape"] is not None]
+        assert arrays == {"glm": ["mean", "variance"], "mixture": ["counts"]}.get(message.split()[0], [])
+        for name, field in text["fields"].items():
             assert field["shape"] is None or field["shape"] == [*getattr(posterior, name).shape]
             assert re.search(rf"(?m)^  {name} .* {re.escape(field['description'])}$", out), name
     (tmp_path / "p.npz").write_bytes(b"garbage")
@@ -217,16 +217,16 @@ def test_a_file_that_is_replaced_meanwhile_is_told_as_it_was(run, tmp_path, monk
     path, other, read = tmp_path / "p.npz", tmp_path / "other.npz", persistence._read
     cavity.Clutter().fit([0.1, 2.3]).save(path)
     cavity.UnitMixture(1).fit([0.1, 2.3]).save(other)
-    wanted = run("info", path)
+    expected = run("info", path)
 
     def late(*arguments):
-        found = read(*arguments)
+        actual = read(*arguments)
         if other.exists():
             other.replace(path)
-        return found
+        return actual
 
     monkeypatch.setattr(persistence, "_read", late)
-    assert run("info", path) == wanted
+    assert run("info", path) == expected
     assert "unit_mixture" in run("info", path)[1]
 
 
@@ -239,22 +239,22 @@ def test_shipped_data(run, tmp_path):
     assert status == 0
     assert "pima: 532 rows" in out
     assert "npreg,glu,bp,skin,bmi,ped,age,type,set" in out
-    words = "--target", "type", "--features", "npreg,glu,bp,skin,bmi,ped,age"
-    told = result(run, "fit", "logistic-regression", tmp_path / "pima.csv", *words)
-    assert told["mean"] == result(run, "fit", "logistic-regression", "pima")["mean"]
+    message = "--target", "type", "--features", "npreg,glu,bp,skin,bmi,ped,age"
+    text = result(run, "fit", "logistic-regression", tmp_path / "pima.csv", *message)
+    assert text["mean"] == result(run, "fit", "logistic-regression", "pima")["mean"]
     assert "no data set 'iris'" in run("data", "iris")[2]
     assert "must be a .csv file" in run("data", "pima", "--output", tmp_path / "p.xlsx")[2]
 
 
 def test_doctor(run, monkeypatch):
-    told = result(run, "doctor")
-    assert told["ok"] is True
-    assert set(told["self_test"].values()) == {"ok"}
+    text = result(run, "doctor")
+    assert text["ok"] is True
+    assert set(text["self_test"].values()) == {"ok"}
     monkeypatch.setattr(doctor, "run_self_test", lambda: [("glm", "log evidence 1, by integration 2")])
     status, out, _ = run("doctor")
     assert status == 1
-    for words in ("instructions", "BLAS", "cores", "threads", "numpy", "pyarrow", "self-test"):
-        assert words in out
+    for message in ("instructions", "BLAS", "cores", "threads", "numpy", "pyarrow", "self-test"):
+        assert message in out
 
 
 def test_standard_input_is_a_stream(run, monkeypatch):
@@ -270,10 +270,10 @@ def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):
     screen = io.StringIO()
     screen.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen)
-    for words in ("glm pima", "unit-mixture galaxies --components 3", "mixture faithful --components 2"):
-        assert run("fit", *words.split(), "--quiet")[0] == 0
+    for message in ("glm pima", "unit-mixture galaxies --components 3", "mixture faithful --components 2"):
+        assert run("fit", *message.split(), "--quiet")[0] == 0
         assert screen.getvalue() == ""
-        assert run("fit", *words.split())[0] == 0
+        assert run("fit", *message.split())[0] == 0
         assert screen.getvalue() != ""
         screen.truncate(0)
         screen.seek(0)
@@ -319,30 +319,30 @@ JOBS = {
     ],
 )
 def test_the_same_command_goes_on_where_it_was_killed(run, tmp_path, job, kill, after):
-    words = ["fit", *JOBS[job], "--output", str(tmp_path / "p.npz")]
-    kept = ["--checkpoint", str(tmp_path / "job.ckpt"), "--checkpoint-every", "0"]
-    assert run(*words)[0] == 0
+    message = ["fit", *JOBS[job], "--output", str(tmp_path / "p.npz")]
+    stored = ["--checkpoint", str(tmp_path / "job.ckpt"), "--checkpoint-every", "0"]
+    assert run(*message)[0] == 0
     expected = cavity.load(tmp_path / "p.npz").to_arrays()
     (tmp_path / "p.npz").unlink()
-    command = [sys.executable, "-c", KILLED, str(after), kill, *words, *kept]
+    command = [sys.executable, "-c", KILLED, str(after), kill, *message, *stored]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}[kill], done.stderr
     assert (tmp_path / "job.ckpt").exists()
     assert not (tmp_path / "p.npz").exists()
-    told = result(run, "info", tmp_path / "job.ckpt")
-    assert told["kind"] == "checkpoint"
-    assert told["stages"]
-    assert f"  model            {told['model']['kind']}\n" in run("info", tmp_path / "job.ckpt")[1]
-    status, _, errors = run(*words, *kept)
+    text = result(run, "info", tmp_path / "job.ckpt")
+    assert text["kind"] == "checkpoint"
+    assert text["stages"]
+    assert f"  model            {text['model']['kind']}\n" in run("info", tmp_path / "job.ckpt")[1]
+    status, _, errors = run(*message, *stored)
     assert (status, errors) == (0, "")
-    found = cavity.load(tmp_path / "p.npz").to_arrays()
-    assert found[1] == expected[1]
+    actual = cavity.load(tmp_path / "p.npz").to_arrays()
+    assert actual[1] == expected[1]
     for name, array in expected[0].items():
-        np.testing.assert_array_equal(found[0][name], array, err_msg=name)
-    status, _, errors = run("fit", *JOBS[job], "--tol", "1e-3", *kept)
+        np.testing.assert_array_equal(actual[0][name], array, err_msg=name)
+    status, _, errors = run("fit", *JOBS[job], "--tol", "1e-3", *stored)
     assert status == 2
     assert "job.ckpt is of another fit" in errors
-    assert "--checkpoint-every needs --checkpoint" in run(*words, "--checkpoint-every", 5)[2]
+    assert "--checkpoint-every needs --checkpoint" in run(*message, "--checkpoint-every", 5)[2]
 
 
 def test_a_checkpoint_that_cannot_be_written_is_told(run, tmp_path, monkeypatch):
@@ -350,8 +350,8 @@ def test_a_checkpoint_that_cannot_be_written_is_told(run, tmp_path, monkeypatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(persistence, "write", full)
-    kept = "--checkpoint", tmp_path / "job.ckpt", "--checkpoint-every", 0
-    status, out, err = run("fit", "glm", "pima", *kept)
+    stored = "--checkpoint", tmp_path / "job.ckpt", "--checkpoint-every", 0
+    status, out, err = run("fit", "glm", "pima", *stored)
     assert status == 0
     assert "converged" in out
     assert err.count("\n") == 1
@@ -365,11 +365,11 @@ def test_rows_that_are_not_predicted_are_told(run, tmp_path):
     X[7, 1] = np.nan
     np.save(tmp_path / "gaps.npy", X)
     for covariance in ("full", "diag"):
-        words = "--components", 1, "--covariance", covariance, "--output", saved
-        assert run("fit", "mixture", tmp_path / "x.npy", *words)[0] == 0
+        message = "--components", 1, "--covariance", covariance, "--output", saved
+        assert run("fit", "mixture", tmp_path / "x.npy", *message)[0] == 0
         predict = "predict", saved, tmp_path / "gaps.npy", "--output", out
-        told = result(run, *predict, "--missing", "drop")
-        assert (told["rows"], told["left_out"]) == (49, ["1 row with missing values"])
+        text = result(run, *predict, "--missing", "drop")
+        assert (text["rows"], text["left_out"]) == (49, ["1 row with missing values"])
         assert "column '2' in row 8" in run(*predict, "--missing", "error")[2]
         assert run(*predict, "--missing", "keep")[0] == (2 if covariance == "full" else 0)
 
@@ -383,8 +383,8 @@ def test_files_among_the_data_are_never_overwritten(run, tmp_path):
     for files in (str(parts / "*.csv"), parts):
         fit = ("fit", "mixture", files, "--components", "1")
         assert run(*fit, "--output", model)[0] == 0
-        for words in (fit, ("predict", model, files)):
-            status, _, err = run(*words, "--output", parts / "1.csv")
+        for message in (fit, ("predict", model, files)):
+            status, _, err = run(*message, "--output", parts / "1.csv")
             assert (status, "is the data file; it would be overwritten" in err) == (2, True)
         assert run("predict", model, files, "--output", tmp_path / "new.csv")[0] == 0
     assert (parts / "1.csv").read_text() == "x,y\n1,2\n2,5\n4,3\n"
@@ -418,8 +418,8 @@ def test_columns_of_parquet_that_hold_no_numbers(run, tmp_path):
     assert status == 0
     assert "left out         day (text), kind u (base level)" in printed
     assert "class 1          1, 10 rows" in printed
-    words = "--target", "x", "--features", "day"
-    assert "holds text (2020-01-01); code it with --categ" in run("fit", "glm", tmp_path / "x.parquet", *words)[2]
+    message = "--target", "x", "--features", "day"
+    assert "holds text (2020-01-01); code it with --categ" in run("fit", "glm", tmp_path / "x.parquet", *message)[2]
     shown = run("fit", "gp", tmp_path / "x.parquet", "--target", "kind", "--features", "x", "--no-learn")[2]
     assert "column 'kind' has 3 classes (u, v, w); if they have an order, say --likelihood ordered-probit" in shown
 
@@ -436,8 +436,8 @@ def test_what_is_no_option_is_told_with_the_nearest_one(run):
 def test_messages_list_the_first_of_many_columns(run, tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"c{i}" for i in range(3000)) + "\n" + ",".join(["1"] * 3000) + "\n")
-    for words in (("fit", "glm", path, "--target", "zz"), ("fit", "mixture", path, "--columns", "zz")):
-        status, _, err = run(*words)
+    for message in (("fit", "glm", path, "--target", "zz"), ("fit", "mixture", path, "--columns", "zz")):
+        status, _, err = run(*message)
         assert status == 2
         assert "no column 'zz'; there is c0, c1, c2" in err
         assert "c39, ...\n" in err

@@ -58,7 +58,7 @@ def texts(draw):
     """The ending and the bytes of a text file: columns; in some some odd cells, or a line of too many or few fields."""
     columns, names, rng = draw(COLUMNS), draw(st.sampled_from(NAMES)), np.random.default_rng(draw(st.integers(0, 3)))
     n = draw(st.sampled_from([12, 12, 30, 30, 5, 2, 1, 0]))
-    rows = [list(row) for row in zip(*(column(rng, *each, n) for each in columns), strict=True)]
+    rows = [list(row) for row in zip(*(column(rng, *item, n) for item in columns), strict=True)]
     if draw(st.integers(0, 3)) == 3:
         for i, j, odd in draw(st.lists(st.tuples(PLACE, PLACE, st.sampled_from(ODD)), max_size=3 * (n > 0))):
             rows[i % n][j % len(columns)] = odd
@@ -114,7 +114,7 @@ WORDS |= COUNTS | {name: COLUMN_WORDS for name in OF_COLUMNS}
 FILES = ["output", "checkpoint", "plot", "config", "resume", "posterior", "data", "help"]  # which the rules give
 ALWAYS = ["target", "column", "formula", "max_iter"]  # what most tables need
 COMMANDS = build_parser().commands
-MODELS = [words[1] for words in COMMANDS if words[0] == "fit"]
+MODELS = [message[1] for message in COMMANDS if message[0] == "fit"]
 
 
 def values(action):
@@ -134,17 +134,17 @@ def typed(action, kind):
 
 def options(command):
     """Some options of a command, few of them wrong."""
-    known = [action for action in command._actions if action.option_strings and action.dest not in FILES]
-    has_target = any(action.dest == "target" for action in known)  # for which a formula may stand
+    truth = [action for action in command._actions if action.option_strings and action.dest not in FILES]
+    has_target = any(action.dest == "target" for action in truth)  # for which a formula may stand
     always = [name for name in ALWAYS if name != "formula" or not has_target]
-    needed = st.tuples(*(typed(action, RIGHT) for action in known if action.dest in always))
-    right = st.lists(st.sampled_from(known).flatmap(lambda action: typed(action, RIGHT)), max_size=2)
-    wrong = st.sampled_from(known).flatmap(lambda action: typed(action, WRONG)).map(lambda word: [word])
+    needed = st.tuples(*(typed(action, RIGHT) for action in truth if action.dest in always))
+    right = st.lists(st.sampled_from(truth).flatmap(lambda action: typed(action, RIGHT)), max_size=2)
+    wrong = st.sampled_from(truth).flatmap(lambda action: typed(action, WRONG)).map(lambda word: [word])
     none = st.just([])
     return st.tuples(needed, right, st.one_of(none, none, none, wrong)).map(lambda parts: [*chain(*parts)])
 
 
-OPTIONS = {words: options(command) for words, command in COMMANDS.items()}
+OPTIONS = {text: options(command) for text, command in COMMANDS.items()}
 MODEL, ENDINGS = st.sampled_from(MODELS), st.sampled_from(["npy", "npy", "csv", "parquet", "x"])
 OUTPUTS = st.sampled_from(["new"] * 5 + ["old", "none", "missing"])
 
@@ -158,11 +158,11 @@ def healthy(model):
         table, out, checkpoint = (Path(folder) / name for name in ("table.csv", "out.npz", "checkpoint.npz"))
         table.write_text("\n".join(["a,b,y", *rows, ""]))
         column = {"column": "a", "target": "y", "formula": "a ~ (1 | b)", "learn": "never"}
-        words = [f"--{name}={word}" for name, word in column.items() if name in dests(model)]
-        words += [f"--checkpoint={checkpoint}"] if "checkpoint" in dests(model) else []
-        assert main(["fit", model, str(table), *words, f"--output={out}"]) == 0
-        kept = checkpoint.read_bytes() if checkpoint.exists() else None
-        return table.read_bytes(), out.read_bytes(), kept
+        phrase = [f"--{name}={word}" for name, word in column.items() if name in dests(model)]
+        phrase += [f"--checkpoint={checkpoint}"] if "checkpoint" in dests(model) else []
+        assert main(["fit", model, str(table), *phrase, f"--output={out}"]) == 0
+        stored = checkpoint.read_bytes() if checkpoint.exists() else None
+        return table.read_bytes(), out.read_bytes(), stored
 
 
 def dests(model):
@@ -210,30 +210,30 @@ class Commands(RuleBasedStateMachine):
             except SystemExit as stop:  # of argparse
                 status = stop.code
         out, err, after = out.getvalue(), err.getvalue(), self.held()
-        what = f"{command}: {status}\n{out}\n{err}"
-        assert status in (0, 1, 2), what
+        label = f"{command}: {status}\n{out}\n{err}"
+        assert status in (0, 1, 2), label
         changed = {path for path in before | after if before.get(path) != after.get(path)}
         if status == 2:
-            assert out == "", what
-            self.check_sentence(err, what)
+            assert out == "", label
+            self.check_sentence(err, label)
             absorbed = {path for path in writes if f"the state before is saved in {path};" in err}
-            assert changed <= {checkpoint, *absorbed}, what
+            assert changed <= {checkpoint, *absorbed}, label
             return status
-        assert changed <= {checkpoint, *writes}, what
-        assert all(line.startswith("cavity: checkpoint ") for line in err.splitlines()), what
+        assert changed <= {checkpoint, *writes}, label
+        assert all(line.startswith("cavity: checkpoint ") for line in err.splitlines()), label
         if "--json" in command:
-            assert isinstance(json.loads(out), dict), what
+            assert isinstance(json.loads(out), dict), label
         if status == 0:
-            assert not re.search(r"\bnan\b", out, re.IGNORECASE), what
+            assert not re.search(r"\bnan\b", out, re.IGNORECASE), label
         return status
 
-    def check_sentence(self, err, what):
+    def check_sentence(self, err, label):
         """One sentence that names an option or a file; above those of argparse stands the usage."""
         usage, *lines = re.split(r"(?m)^cavity.*?: error: ", err)
-        assert len(lines) == 1, what
-        assert lines[0].count("\n") == 1, what
-        assert usage == "" or usage.startswith("usage: cavity"), what
-        assert str(self.folder) in lines[0] or "--" in lines[0], what
+        assert len(lines) == 1, label
+        assert lines[0].count("\n") == 1, label
+        assert usage == "" or usage.startswith("usage: cavity"), label
+        assert str(self.folder) in lines[0] or "--" in lines[0], label
 
     def written(self, to, ending, old):
         """The words that ask for an output, and its path: a new file, one that is there, none, or in no folder."""
@@ -265,9 +265,9 @@ class Commands(RuleBasedStateMachine):
     @rule(target=posteriors, draw=st.data(), model=MODEL, table=data, to=OUTPUTS, json=st.booleans())
     def fit(self, draw, model, table, to, json):
         """Of any model; what it saved can be read."""
-        words, path = self.written(to, "npz", table)
-        words += draw.draw(OPTIONS["fit", model]) + ["--json"] * json
-        if self.run("fit", model, table, *words, writes=[path]) == 2 or path is None:
+        phrase, path = self.written(to, "npz", table)
+        phrase += draw.draw(OPTIONS["fit", model]) + ["--json"] * json
+        if self.run("fit", model, table, *phrase, writes=[path]) == 2 or path is None:
             return multiple()
         assert self.run("info", path) == 0
         return path
@@ -290,21 +290,21 @@ class Commands(RuleBasedStateMachine):
     @rule(draw=st.data(), model=st.sampled_from(RESUMABLE), table=data, path=checkpoints)
     def fit_with_checkpoint_of_another(self, draw, model, table, path):
         """A checkpoint of something else, or damaged."""
-        words = draw.draw(OPTIONS["fit", model])
-        self.run("fit", model, table, *words, f"--checkpoint={path}", checkpoint=path)
+        phrase = draw.draw(OPTIONS["fit", model])
+        self.run("fit", model, table, *phrase, f"--checkpoint={path}", checkpoint=path)
 
     @rule(draw=st.data(), path=posteriors, table=data, to=OUTPUTS)
     def resume(self, draw, path, table, to):
         """A stream goes on, from what may be no stream."""
-        words, out = self.written(to, "npz", path)
-        words += draw.draw(OPTIONS["fit", "streaming-gp"])
-        self.run("fit", "streaming-gp", table, f"--resume={path}", *words, writes=[out])
+        phrase, out = self.written(to, "npz", path)
+        phrase += draw.draw(OPTIONS["fit", "streaming-gp"])
+        self.run("fit", "streaming-gp", table, f"--resume={path}", *phrase, writes=[out])
 
     @rule(draw=st.data(), path=posteriors, table=data, to=OUTPUTS, ending=ENDINGS)
     def predict(self, draw, path, table, to, ending):
         """Of any table with any posterior."""
-        words, out = self.written(to, ending, table)
-        status = self.run("predict", path, table, *words, *draw.draw(OPTIONS["predict",]), writes=[out])
+        phrase, out = self.written(to, ending, table)
+        status = self.run("predict", path, table, *phrase, *draw.draw(OPTIONS["predict",]), writes=[out])
         if status == 0 and ending == "npy":
             assert not np.isnan(np.load(out)).any()
 

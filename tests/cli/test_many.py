@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity.cli import main
 
 pytest.importorskip("formulae")
 COMMAND = ("fit", "many")
@@ -47,10 +48,10 @@ def test_a_fit_is_that_of_the_library(run, genes, tmp_path):
 def test_groups_and_json(run, genes):
     model = "--formula", "treated + (1 | donor)", "--likelihood", "poisson"
     status, out, _ = run(genes, "--target", "gene_1,gene_2", *model, "--json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert status == 0
-    assert found["summary"]["rows"] == ["gene_1", "gene_2"]
-    assert next(iter(found["summary"]["columns"])) == "sd(intercept | donor)"
+    assert result["summary"]["rows"] == ["gene_1", "gene_2"]
+    assert next(iter(result["summary"]["columns"])) == "sd(intercept | donor)"
 
 
 def test_successes_in_trials(run, genes, tmp_path):
@@ -90,10 +91,21 @@ def test_rows_without_a_value_are_left_out(run, genes, tmp_path):
 
 def test_what_is_refused(run, genes):
     model = "--formula", "~ treated", "--likelihood", "poisson"
-    for words, message in (
+    for text, message in (
         (("--target", "cell_*", *model), "cell_*"),
         (("--target", "gene_*", *model, "--effect", "dose"), "there is no 'dose'"),
     ):
-        status, _, error = run(genes, *words)
+        status, _, error = run(genes, *text)
         assert status == 2
         assert message in error
+
+
+@pytest.mark.parametrize("model", ["glm", "mixed"])
+def test_patterns_of_targets_are_many_responses(model, genes, capsys):
+    options = ["--formula", "~ treated" if model == "glm" else "~ treated + (1 | donor)", "--likelihood", "poisson"]
+    outputs = []
+    for name in (model, "many"):
+        assert main(["fit", name, genes, "--target=gene_*", *options, "--quiet", "--json"]) == 0
+        outputs.append(json.loads(capsys.readouterr().out)["summary"])
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]["rows"]) == 8

@@ -19,33 +19,33 @@ COMMAND = ("fit", "mixed")
 
 def test_a_fit_is_that_of_the_library(run, tmp_path):
     saved, picture = tmp_path / "cbpp.npz", tmp_path / "cbpp.png"
-    words = "cbpp", "--formula", FORMULA, "--prior-variance", "100", "--output", str(saved), "--plot", str(picture)
-    status, out, _ = run(*words)
+    message = "cbpp", "--formula", FORMULA, "--prior-variance", "100", "--output", str(saved), "--plot", str(picture)
+    status, out, _ = run(*message)
     assert status == 0
     for line in ("cbpp: 56 rows", "  log evidence     -106.032422 nats", "  sd(intercept | herd)"):
         assert line in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     frame = data.table("cbpp", as_frame=True)[0]
     posterior = cavity.MixedGLM(FORMULA, prior_variance=100.0).fit(frame)
-    again = cavity.load(saved)
-    np.testing.assert_array_equal(again.mean, posterior.mean)
-    np.testing.assert_array_equal(again.predict(frame), posterior.predict(frame))
+    restored = cavity.load(saved)
+    np.testing.assert_array_equal(restored.mean, posterior.mean)
+    np.testing.assert_array_equal(restored.predict(frame), posterior.predict(frame))
 
 
 def test_json(run):
     status, out, _ = run("sleepstudy", "--formula", "Reaction ~ Days + (1 | Subject)", "--json")
-    found = json.loads(out)
+    result = json.loads(out)
     assert status == 0
-    assert found["summary"]["rows"] == ["intercept", "Days"]
-    below = found["summary"]["below"]
+    assert result["summary"]["rows"] == ["intercept", "Days"]
+    below = result["summary"]["below"]
     assert below["rows"] == ["sd(intercept | Subject)", "sd(residual)"]
     assert list(below["columns"]) == ["value", "standard error", "2.5%", "97.5%"]
 
 
 def test_priors_are_those_of_the_library(run, tmp_path):
     saved, frame = tmp_path / "cbpp.npz", data.table("cbpp", as_frame=True)[0]
-    words = "--prior", "sd(intercept | herd)=PC(0.5, probability=0.1)", "--output", str(saved)
-    status, out, _ = run("cbpp", "--formula", FORMULA, *words)
+    message = "--prior", "sd(intercept | herd)=PC(0.5, probability=0.1)", "--output", str(saved)
+    status, out, _ = run("cbpp", "--formula", FORMULA, *message)
     assert status == 0
     posterior = cavity.MixedGLM(FORMULA, priors={"herd": cavity.priors.PC(0.5, 0.1)}).fit(frame)
     assert cavity.load(saved).hyperparameters.values == posterior.hyperparameters.values
@@ -71,18 +71,18 @@ def test_bad_priors(run, text):
 
 
 @pytest.mark.parametrize(
-    ("formula", "words"),
+    ("formula", "message"),
     [
         ("Reaction ~ Days + (1 | Person)", "'Person' missing; there is 'Reaction', 'Days', 'Subject'"),
         ("Reaction ~ Days + (1 | Subject", "is not understood"),
         ("Reaction ~ Days + (Days - 1 | Days * 2)", "is not understood"),
     ],
 )
-def test_bad_formulas(run, formula, words):
+def test_bad_formulas(run, formula, message):
     status, out, errors = run("sleepstudy", "--formula", formula)
     assert status == 2
     assert not out
-    assert words in errors
+    assert message in errors
 
 
 def test_predictions_without_a_formula_need_python(tmp_path, capsys):

@@ -19,17 +19,17 @@ def make_faithful():
 
 def table_of(printed):
     """Of each component that was printed: {number: (weight, [(column, mean, sd, correlations)])}."""
-    found, lines = {}, printed.splitlines()
+    result, lines = {}, printed.splitlines()
     for line in lines[next(i for i, line in enumerate(lines) if line.startswith("components")) + 1 :]:
-        words = line.split()
-        if words[1:2] == ["weight"]:
+        message = line.split()
+        if message[1:2] == ["weight"]:
             rows = []
-            found[int(words[0])] = float(words[2].rstrip(",")), rows
-        elif line.startswith("       ") and words[0] != "...":
-            rows.append((words[0], *(float(word) for word in words[1:])))
+            result[int(message[0])] = float(message[2].rstrip(",")), rows
+        elif line.startswith("       ") and message[0] != "...":
+            rows.append((message[0], *(float(word) for word in message[1:])))
         elif line == "fit":
             break
-    return found
+    return result
 
 
 def test_faithful_is_that_of_r():
@@ -75,18 +75,18 @@ def test_files_of_ones_own(run, tmp_path, covariance, columns):
     X = groups()
     np.save(tmp_path / "x.npy", X.astype(np.float32))
     np.savetxt(tmp_path / "x.csv", X.astype(np.float32), delimiter=",", fmt="%.17g")
-    found = []
+    results = []
     for name in ("x.npy", "x.csv"):
         options = ["--columns", columns, "--components", "3", "--covariance", covariance, "--threads", "2"]
         status, printed, _ = run("fit", "mixture", tmp_path / name, *options)
         assert status == 0
         assert "300 points, columns " + columns.replace(",", ", ") in printed
         assert "number of components" not in printed
-        found.append(next(line for line in printed.splitlines() if "ELBO" in line))
-    assert found[0] == found[1]
+        results.append(next(line for line in printed.splitlines() if "ELBO" in line))
+    assert results[0] == results[1]
     index = [int(column) - 1 for column in columns.split(",")]
     model = cavity.GaussianMixture(3, covariance=covariance)
-    assert f"{model.fit(X[:, index].astype(np.float32)).elbo:.6f}" in found[0]
+    assert f"{model.fit(X[:, index].astype(np.float32)).elbo:.6f}" in results[0]
 
 
 def test_a_vector_and_a_text_column(run, tmp_path):
@@ -157,10 +157,10 @@ def test_missing_values(run, tmp_path, faithful):
     np.save(tmp_path / "x.npy", X)
     lines = [f"{a:g},{'NA' if np.isnan(b) else format(b, 'g')}" for a, b in X]
     (tmp_path / "x.csv").write_text("\n".join(["eruptions,waiting", *lines]) + "\n")
-    for name, words in (("x.csv", "'waiting' in line 2"), ("x.npy", "column '2' in row 1, row 8")):
+    for name, message in (("x.csv", "'waiting' in line 2"), ("x.npy", "column '2' in row 1, row 8")):
         status, _, errors = run("fit", "mixture", tmp_path / name, "--components", "2")
         assert status == 2
-        assert words in errors
+        assert message in errors
         assert "diag" in errors
         target = tmp_path / "fit.npz"
         options = ["--components", "2", "--covariance", "diag", "--output", target, "--plot", tmp_path / "x.png"]
@@ -247,8 +247,8 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
     sizes, mixture = [], predict.mixture_predictor
 
     def counting(fitted):
-        told = mixture(fitted)
-        return replace(told, of=lambda rows, known: sizes.append(len(rows)) or told.of(rows, known))
+        text = mixture(fitted)
+        return replace(text, of=lambda rows, known: sizes.append(len(rows)) or text.of(rows, known))
 
     monkeypatch.setattr(predict, "mixture_predictor", counting)
     arguments = ["--columns", "3,1", "--output", tmp_path / "r.npy", "--threads", threads]
@@ -282,11 +282,11 @@ def test_predictions_are_of_the_columns_of_the_fit(run, tmp_path, faithful):
         np.testing.assert_array_equal(np.load(output), expected)
     output.write_bytes(b"as it was")
     (tmp_path / "other.csv").write_text("waiting,length\n1,2\n3,4\n")
-    for data_set, there in ((tmp_path / "other.csv", "waiting, length"), ("banana", "x, y, class")):
+    for data_set, other in ((tmp_path / "other.csv", "waiting, length"), ("banana", "x, y, class")):
         status, printed, errors = run("predict", target, data_set, "--output", output)
         assert (status, printed) == (2, "")
         assert "no column 'eruptions'" in errors
-        assert f"which the fit had; there is {there}; choose with --columns" in errors
+        assert f"which the fit had; there is {other}; choose with --columns" in errors
         assert output.read_bytes() == b"as it was"
     chosen = "--columns", "length,waiting"  # asked for
     assert run("predict", target, tmp_path / "other.csv", *chosen, "--output", output)[0] == 0

@@ -49,8 +49,8 @@ def test_what_is_no_regular_file_stays(run, tmp_path, model, kind):
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert f"{path}" in err
         assert kinds_in(folder) == before
-        for each in folder.iterdir():
-            each.rmdir() if kind == "folder" else each.unlink()
+        for item in folder.iterdir():
+            item.rmdir() if kind == "folder" else item.unlink()
     status, _, err = run("data", "faithful", "--output", make_special(folder, kind, "faithful.csv"))
     assert (status, "faithful.csv" in err) == (2, True)
 
@@ -79,14 +79,14 @@ def test_links_are_followed(capsys, tmp_path):
     (tmp_path / "there").mkdir()
     for name in ("posterior.npz", "picture.svg", "job"):
         (tmp_path / name).symlink_to(tmp_path / "there" / name)
-    words = "--output", tmp_path / "posterior.npz", "--checkpoint", tmp_path / "job"
+    message = "--output", tmp_path / "posterior.npz", "--checkpoint", tmp_path / "job"
     try:
         import matplotlib  # noqa: F401  the plot extra
     except ImportError:
         names = ["job", "posterior.npz"]
     else:
-        words, names = (*words, "--plot", tmp_path / "picture.svg"), ["job", "picture.svg", "posterior.npz"]
-    assert command(*words)[0] == 0
+        message, names = (*message, "--plot", tmp_path / "picture.svg"), ["job", "picture.svg", "posterior.npz"]
+    assert command(*message)[0] == 0
     assert sorted(os.listdir(tmp_path / "there")) == names
     assert sorted(os.listdir(tmp_path)) == ["job", "picture.svg", "posterior.npz", "there"]
     for two in (("--output", tmp_path / "posterior.npz", "--checkpoint", tmp_path / "there" / "posterior.npz"),):

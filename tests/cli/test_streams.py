@@ -14,9 +14,9 @@ UNCONVERGED = ("fit", "mixture", "faithful", "--components", "2", "--max-iter", 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes streams")
 
 
-def shell(words, *arguments, **options):
+def shell(message, *arguments, **options):
     """Run a line of the shell in which "$@" is a command; return what it did."""
-    line = ("/bin/sh", "-c", words, "sh", *CAVITY, *arguments)
+    line = ("/bin/sh", "-c", message, "sh", *CAVITY, *arguments)
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120, **options)
 
 
@@ -25,7 +25,7 @@ LONG = pytest.mark.long
 
 @POSIX
 @pytest.mark.parametrize(
-    "closed", [*(pytest.param(each, marks=LONG) for each in ("<&-", "2>&-", ">&- 2>&-", ">&-")), "<&- >&- 2>&-"]
+    "closed", [*(pytest.param(item, marks=LONG) for item in ("<&-", "2>&-", ">&- 2>&-", ">&-")), "<&- >&- 2>&-"]
 )
 def test_closed_streams(tmp_path, closed):
     done = shell(f'"$@" {closed}', "fit", "clutter", "newcomb", "--output", str(tmp_path / "x.npz"))

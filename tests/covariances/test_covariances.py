@@ -84,22 +84,22 @@ def floats(matrix):
     return np.array([[float(v) for v in row] for row in matrix])
 
 
-def assert_gradient(got, covariance, wanted):
-    assert covariance.parameter_names == tuple(name for name in covariance.parameter_names if name in wanted)
-    assert len(wanted) == len(got)
-    expected = np.array([wanted[name] for name in covariance.parameter_names])
-    np.testing.assert_allclose(got, expected, rtol=LOSSES, atol=SOLVES * np.max(np.abs(expected), initial=0.0))
+def assert_gradient(actual, covariance, target):
+    assert covariance.parameter_names == tuple(name for name in covariance.parameter_names if name in target)
+    assert len(target) == len(actual)
+    expected = np.array([target[name] for name in covariance.parameter_names])
+    np.testing.assert_allclose(actual, expected, rtol=LOSSES, atol=SOLVES * np.max(np.abs(expected), initial=0.0))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_matrices_are_those_of_the_formulas(name):
     covariance, X, Z = ALL[name], rows(7), rows(5, seed=3)
-    wanted = floats(reference.matrix(covariance.to_settings(), X))
-    scale = np.sqrt(np.outer(np.diag(wanted), np.diag(wanted)))
+    expected = floats(reference.matrix(covariance.to_settings(), X))
+    scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
     gram = covariance.gram(X)
-    assert np.all(np.abs(gram - wanted) <= 2e-14 * scale)
+    assert np.all(np.abs(gram - expected) <= 2e-14 * scale)
     assert np.array_equal(gram, gram.T)
-    np.testing.assert_allclose(covariance.diagonal(X), np.diag(wanted), rtol=ROUNDING)
+    np.testing.assert_allclose(covariance.diagonal(X), np.diag(expected), rtol=ROUNDING)
     crossed = floats(reference.matrix(covariance.to_settings(), X, Z))
     np.testing.assert_allclose(covariance.cross(X, Z), crossed, rtol=SUMS, atol=ROUNDING)
 
@@ -112,15 +112,15 @@ def test_gradients_are_differences_of_the_formulas(name):
     described = covariance.to_settings()
     assert_gradient(covariance.gradient(X, weights), covariance, reference.gradient(described, X, weights))
     assert_gradient(covariance.gradient(X, other, Z), covariance, reference.gradient(described, X, other, Z))
-    alone = np.diag(weights[0])
-    got = covariance.diagonal_gradient(X, weights[0])
-    assert_gradient(got, covariance, reference.gradient(described, X, alone))
+    single = np.diag(weights[0])
+    actual = covariance.diagonal_gradient(X, weights[0])
+    assert_gradient(actual, covariance, reference.gradient(described, X, single))
     # gradients for the inputs
-    wanted = np.array(reference.input_gradient(described, X, weights))
-    scale = 1e-12 * np.max(np.abs(wanted), initial=0.0)
-    np.testing.assert_allclose(covariance.input_gradient(X, weights), wanted, rtol=LOSSES, atol=scale)
-    wanted = np.array(reference.input_gradient(described, X, other, Z))
-    np.testing.assert_allclose(covariance.input_gradient(X, other, Z), wanted, rtol=LOSSES, atol=scale)
+    expected = np.array(reference.input_gradient(described, X, weights))
+    scale = 1e-12 * np.max(np.abs(expected), initial=0.0)
+    np.testing.assert_allclose(covariance.input_gradient(X, weights), expected, rtol=LOSSES, atol=scale)
+    expected = np.array(reference.input_gradient(described, X, other, Z))
+    np.testing.assert_allclose(covariance.input_gradient(X, other, Z), expected, rtol=LOSSES, atol=scale)
 
 
 positive = st.floats(0.2, 5.0)
@@ -145,8 +145,8 @@ trees = st.recursive(
 def test_any_composition_is_that_of_the_formulas(covariance, seed):
     X, weights = rows(3, 2, seed), symmetric_weights(3, seed)
     described = json.loads(json.dumps(covariance.to_settings()))
-    wanted = floats(reference.matrix(described, X))
-    np.testing.assert_allclose(covariance.gram(X), wanted, rtol=SOLVES, atol=SUMS * np.trace(wanted))
+    expected = floats(reference.matrix(described, X))
+    np.testing.assert_allclose(covariance.gram(X), expected, rtol=SOLVES, atol=SUMS * np.trace(expected))
     assert_gradient(covariance.gradient(X, weights), covariance, reference.gradient(described, X, weights))
     assert from_settings(described) == covariance
     assert eval(repr(covariance)) == covariance
@@ -216,15 +216,15 @@ def test_far_from_zero_digits_are_those_of_the_data(covariance, shift):
     X = rows(6) + shift
     np.testing.assert_allclose(covariance.gram(X), floats(reference.matrix(covariance.to_settings(), X)), rtol=SOLVES)
     Z = X[:3] + 0.5
-    wanted = floats(reference.matrix(covariance.to_settings(), X, Z))
-    np.testing.assert_allclose(covariance.cross(X, Z), wanted, rtol=SOLVES)
+    expected = floats(reference.matrix(covariance.to_settings(), X, Z))
+    np.testing.assert_allclose(covariance.cross(X, Z), expected, rtol=SOLVES)
 
 
 def test_one_row_far_away_takes_no_digits_from_the_others():
     X = np.array([[1e8], [1e-9], [2e-9], [-4e-9]])
     covariance = RBF(lengthscale=1e-9, fixed="lengthscale")
-    wanted = floats(reference.matrix(covariance.to_settings(), X))
-    np.testing.assert_allclose(covariance.gram(X), wanted, rtol=SUMS)
+    expected = floats(reference.matrix(covariance.to_settings(), X))
+    np.testing.assert_allclose(covariance.gram(X), expected, rtol=SUMS)
     assert 0.1 < covariance.gram(X)[1, 2] < 0.9
 
 
@@ -254,8 +254,8 @@ def test_slopes_at_the_ends_of_the_range_of_floats(covariance):
     X, Z, weights = np.array([[0.0], [1.0]]), np.array([[0.0], [3.0]]), np.array([[2.0, 1.0], [1.0, -1.0]])
     described = covariance.to_settings()
     for other in (None, Z):
-        wanted = reference.gradient(described, X, weights, other)
-        assert_gradient(covariance.gradient(X, weights, other), covariance, wanted)
+        expected = reference.gradient(described, X, weights, other)
+        assert_gradient(covariance.gradient(X, weights, other), covariance, expected)
         assert np.isfinite(covariance.input_gradient(X, weights, other)).all()
 
 
@@ -395,7 +395,7 @@ def test_composition():
 
 
 @pytest.mark.parametrize(
-    ("covariance", "words"),
+    ("covariance", "message"),
     [
         (RBF(2.0, [1.0, 0.5]) + White(0.1), "RBF(variance=2.0, lengthscale=[1.0, 0.5]) + White(variance=0.1)"),
         (2.0 * (Constant() + Linear(3)), "2.0 * (Constant(variance=1.0) + Linear(variance=3.0))"),
@@ -412,8 +412,8 @@ def test_composition():
         ),
     ],
 )
-def test_repr_is_what_one_would_type(covariance, words):
-    assert repr(covariance) == words
+def test_repr_is_what_one_would_type(covariance, message):
+    assert repr(covariance) == message
     assert eval(repr(covariance)) == covariance
 
 
@@ -465,8 +465,8 @@ def test_log_prior_and_its_gradient():
     start = covariance.log_parameters
     assert abs(value - total(start)) < 1e-13
     steps = 1e-5 * np.eye(start.size)
-    wanted = [(total(start + step) - total(start - step)) / 2e-5 for step in steps]
-    np.testing.assert_allclose(gradient, wanted, rtol=ROOT_EPS, atol=INTEGRAL)
+    expected = [(total(start + step) - total(start - step)) / 2e-5 for step in steps]
+    np.testing.assert_allclose(gradient, expected, rtol=ROOT_EPS, atol=INTEGRAL)
     assert gradient[3] == 0.0  # the lengthscale without a prior
 
 
@@ -593,8 +593,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_makes_no_sense_is_refused(name):
-    call, error, words = REFUSED[name]
-    with pytest.raises(error, match=words):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
         call()
 
 

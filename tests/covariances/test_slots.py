@@ -11,13 +11,13 @@ WHOLE = RBF(2.0, [1.0, 3.0], fixed=["variance"]) * Constant(0.5) + RBF(bounds={"
 
 
 def test_slots_are_the_free_numbers_in_the_order_of_their_names():
-    found = slots.list_free_slots(WHOLE)
-    assert tuple(slot.full_name for slot in found) == WHOLE.parameter_names
-    assert [slot.place for slot in found] == [0, 0, 1, 2, 2, 3, 3, 3]
-    assert [slot.index for slot in found[:3]] == [0, 1, None]
-    np.testing.assert_array_equal([slot.value for slot in found], slots.get_values(WHOLE))
+    result = slots.list_free_slots(WHOLE)
+    assert tuple(slot.full_name for slot in result) == WHOLE.parameter_names
+    assert [slot.place for slot in result] == [0, 0, 1, 2, 2, 3, 3, 3]
+    assert [slot.index for slot in result[:3]] == [0, 1, None]
+    np.testing.assert_array_equal([slot.value for slot in result], slots.get_values(WHOLE))
     np.testing.assert_array_equal(np.log(slots.get_values(WHOLE)), WHOLE.log_parameters)
-    assert found[4].bounds == (0.1, 9.0)
+    assert result[4].bounds == (0.1, 9.0)
     assert slots.get_bounds(WHOLE)[0].tolist() == list(slots.DEFAULT_BOUNDS)
 
 

@@ -80,13 +80,13 @@ def test_matrices_and_gradients_are_those_of_the_twin(name):
     np.testing.assert_allclose(gram, twin.gram(X), rtol=SUMS, atol=ROUNDING)
     np.testing.assert_allclose(own.cross(X, Z), twin.cross(X, Z), rtol=SUMS, atol=ROUNDING)
     np.testing.assert_allclose(Covariance.diagonal(own, X), twin.diagonal(X), rtol=SUMS)
-    for got, wanted in (
+    for actual, expected in (
         (own.gradient(X, W), twin.gradient(X, W)),
         (own.gradient(X, V, Z), twin.gradient(X, V, Z)),
         (own.diagonal_gradient(X, V[:, 0]), twin.diagonal_gradient(X, V[:, 0])),
     ):
-        got = swapped(got, own)
-        np.testing.assert_allclose(got, wanted, rtol=EARLY, atol=ROOT_EPS * np.max(np.abs(wanted)))
+        actual = swapped(actual, own)
+        np.testing.assert_allclose(actual, expected, rtol=EARLY, atol=ROOT_EPS * np.max(np.abs(expected)))
 
 
 def swapped(gradient, covariance):
@@ -143,30 +143,30 @@ def test_processes_are_those_of_the_twin(likelihood):
     f = np.sin(2.0 * X[:, 0]) + 0.3 * np.random.default_rng(3).normal(size=120)
     y = f if isinstance(likelihood, likelihoods.Gaussian) else f > 0
     own, twin = Constant(0.5) * ONE + Linear(0.1), Constant(0.5) * TWIN + Linear(0.1)
-    found = []
+    results = []
     for covariance in (own, twin):
         batch = cavity.GaussianProcess(covariance, likelihood).fit(X[:100], y[:100], learn=False)
         batch = batch.update(X[100:], y[100:])
         stream = cavity.StreamingGP(covariance, likelihood, n_inducing=20).fit(X[:100], y[:100], learn=False)
         stream.update(X[100:119], y[100:119])
         stream.update(X[119:], y[119:])
-        found.append(
+        results.append(
             (batch.log_evidence, *batch.predict(X[:9]), *batch.predict_covariance(X[:3]), *stream.predict(X[:9]))
         )
         assert np.all(np.isfinite(batch.sample(X[:3], 2, 0)))
-    for mine, other in zip(*found, strict=True):
+    for mine, other in zip(*results, strict=True):
         np.testing.assert_allclose(mine, other, rtol=OPTIMUM, atol=EARLY)
 
 
 def test_parameters_are_learnt_to_where_the_twin_has_them():
     X = rows(80)
     y = np.sin(2.0 * X[:, 0]) + 0.1 * np.random.default_rng(3).normal(size=80)
-    found = [
+    posterior = [
         cavity.GaussianProcess(covariance, likelihoods.Gaussian(0.01)).fit(X, y, learn="covariance")
         for covariance in (Smooth() + White(0.01, fixed="variance"), RBF() + White(0.01, fixed="variance"))
     ]
-    assert found[0].log_evidence == pytest.approx(found[1].log_evidence, abs=OPTIMUM)
-    np.testing.assert_allclose(*(np.exp(p.model.covariance.log_parameters) for p in found), rtol=EXPANSION)
+    assert posterior[0].log_evidence == pytest.approx(posterior[1].log_evidence, abs=OPTIMUM)
+    np.testing.assert_allclose(*(np.exp(p.model.covariance.log_parameters) for p in posterior), rtol=EXPANSION)
     streams = [cavity.StreamingGP(k, likelihoods.Gaussian(0.01), inducing=X[:15]).fit(X, y) for k in (Smooth(), RBF())]
     np.testing.assert_allclose(*(np.exp(s.model.covariance.log_parameters) for s in streams), rtol=EXPANSION)
 
@@ -178,8 +178,8 @@ def test_files_are_refused_and_pickles_are_not(tmp_path):
         with pytest.raises(TypeError, match=r"Smooth is a covariance of your own.*pickle\.dump"):
             posterior.save(tmp_path / "own.npz")
         assert not list(tmp_path.iterdir())
-        again = pickle.loads(pickle.dumps(posterior))
-        np.testing.assert_array_equal(again.predict(X)[0], posterior.predict(X)[0])
+        restored = pickle.loads(pickle.dumps(posterior))
+        np.testing.assert_array_equal(restored.predict(X)[0], posterior.predict(X)[0])
 
 
 def own(value, **changes):
@@ -189,7 +189,7 @@ def own(value, **changes):
 
 
 @pytest.mark.parametrize(
-    ("covariance", "error", "words"),
+    ("covariance", "error", "message"),
     [
         (own(lambda X, Z: X @ X.T), ValueError, r"gram\(X, Z\) of Mine must have shape \(4, 2\), got \(4, 4\)"),
         (own(lambda X, Z: X @ Z.T * np.nan), ValueError, r"gram\(X, Z\) of Mine must be finite"),
@@ -205,9 +205,9 @@ def own(value, **changes):
         (own(lambda X, Z: np.exp(700.0 + X @ Z.T)) * RBF(1e10), OverflowError, "leaves the range of float64"),
     ],
 )
-def test_what_is_no_covariance_is_refused(covariance, error, words):
+def test_what_is_no_covariance_is_refused(covariance, error, message):
     X = 1.0 + rows(4) ** 2
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         (
             covariance.cross(X, X[:2]),
             covariance.diagonal(X),

@@ -268,9 +268,9 @@ def test_independent_parts_add():
     block[:3, :3], block[3:, 3:] = S, np.diag([0.7, 0.7])
     other = np.zeros((5, 5))
     other[:3, :3], other[3:, 3:] = T, np.diag([2.0, 2.0])
-    whole = cavity.kl(MultivariateGaussian([*M, 1.0, 2.0], block), MultivariateGaussian([*(M + 0.3), 0.0, 1.5], other))
+    full = cavity.kl(MultivariateGaussian([*M, 1.0, 2.0], block), MultivariateGaussian([*(M + 0.3), 0.0, 1.5], other))
     parts = cavity.kl(*PAIRS["multivariate"]) + cavity.kl(*PAIRS["spherical"])
-    assert whole == pytest.approx(parts, rel=tolerances.SUMS)
+    assert full == pytest.approx(parts, rel=tolerances.SUMS)
     spherical = cavity.kl(*PAIRS["spherical"])
     singles = cavity.kl(Gaussian.from_moments([1.0, 2.0], 0.7), Gaussian.from_moments([0.0, 1.5], 2.0))
     assert spherical == pytest.approx(singles.sum(), rel=tolerances.ROUNDING)
@@ -288,10 +288,10 @@ def test_gammas_are_a_dirichlet_and_their_sum(parameters):
 @given(st.lists(st.tuples(shapes, shapes), min_size=3, max_size=6))
 def test_merging_categories_loses_information(parameters):
     a, b = map(np.array, zip(*parameters, strict=True))
-    whole = cavity.kl(Dirichlet(a), Dirichlet(b))
+    full = cavity.kl(Dirichlet(a), Dirichlet(b))
     merged = cavity.kl(Dirichlet([a[0] + a[1], *a[2:]]), Dirichlet([b[0] + b[1], *b[2:]]))
-    assert 0 <= merged <= whole * (1 + 1e-12)
-    assert cavity.kl(Dirichlet(a[::-1]), Dirichlet(b[::-1])) == pytest.approx(whole, rel=tolerances.SOLVES)
+    assert 0 <= merged <= full * (1 + 1e-12)
+    assert cavity.kl(Dirichlet(a[::-1]), Dirichlet(b[::-1])) == pytest.approx(full, rel=tolerances.SOLVES)
     p, q = Categorical(a / a.sum()), Categorical(b / b.sum())
     coarse = [Categorical([x.mean[0] + x.mean[1], *x.mean[2:]]) for x in (p, q)]
     assert 0 <= cavity.kl(*coarse) <= cavity.kl(p, q) * (1 + 1e-10) + 1e-15

@@ -148,8 +148,8 @@ def test_normal_wishart_is_the_product_of_its_parts():
     q, x = EXAMPLES["normal-wishart"], EXAMPLES["normal-wishart"].sample(5, 0)
     for mu, L in zip(x[:, 0], x[:, 1:], strict=True):
         conditional = stats.multivariate_normal(M, np.linalg.inv(1.5 * L)).logpdf(mu)
-        whole = conditional + stats.wishart(7.5, np.linalg.inv(S)).logpdf(L)
-        assert q.log_density(np.vstack([mu, L])) == pytest.approx(whole, rel=INTEGRAL)
+        full = conditional + stats.wishart(7.5, np.linalg.inv(S)).logpdf(L)
+        assert q.log_density(np.vstack([mu, L])) == pytest.approx(full, rel=INTEGRAL)
 
 
 def test_wishart_of_one_dimension_is_gamma():
@@ -278,14 +278,14 @@ def test_statistics_are_the_gradient_of_the_log_partition(name):
 @FAMILIES
 def test_with_natural_undoes_natural(name):
     q = EXAMPLES[name]
-    again = q.with_natural(q.natural)
-    assert type(again) is type(q)
-    np.testing.assert_allclose(again.natural, q.natural, rtol=SUMS)
-    np.testing.assert_allclose(again.statistics, q.statistics, rtol=LOSSES)
-    assert again.entropy() == pytest.approx(q.entropy(), rel=LOSSES)
+    second = q.with_natural(q.natural)
+    assert type(second) is type(q)
+    np.testing.assert_allclose(second.natural, q.natural, rtol=SUMS)
+    np.testing.assert_allclose(second.statistics, q.statistics, rtol=LOSSES)
+    assert second.entropy() == pytest.approx(q.entropy(), rel=LOSSES)
     for attribute in ("mean", "variance", "covariance"):
         if hasattr(q, attribute):
-            np.testing.assert_allclose(getattr(again, attribute), getattr(q, attribute), rtol=LOSSES)
+            np.testing.assert_allclose(getattr(second, attribute), getattr(q, attribute), rtol=LOSSES)
 
 
 def test_natural_parameters_are_those_of_the_docstrings():
@@ -396,8 +396,8 @@ def test_random_matrices_round_trip(d, seed, log_scale):
     A = rng.normal(size=(d, d + 2)) * 10.0**log_scale
     q = MultivariateGaussian(rng.normal(size=d), A @ A.T)
     condition, tiny = np.linalg.cond(q.covariance), 1e-12 * np.abs(A).max() ** 2
-    again = q.with_natural(q.natural)
-    np.testing.assert_allclose(again.covariance, q.covariance, rtol=SOLVES + ROUNDING * condition, atol=tiny)
+    second = q.with_natural(q.natural)
+    np.testing.assert_allclose(second.covariance, q.covariance, rtol=SOLVES + ROUNDING * condition, atol=tiny)
     np.testing.assert_allclose(q.covariance @ q.precision, np.eye(d), atol=ROUNDING * condition)
 
 
@@ -423,12 +423,12 @@ def test_arrays_bring_back_every_bit(name, tmp_path):
     q = EXAMPLES[name] if name != "categorical" else Categorical.from_logits([0.0, -1000.0, 1.0])
     np.savez(tmp_path / "file.npz", **factors.to_arrays("q", q))
     with np.load(tmp_path / "file.npz", allow_pickle=False) as file:
-        again = factors.from_arrays("q", type(q).__name__, file)
-    np.testing.assert_array_equal(again.natural, q.natural)
-    np.testing.assert_array_equal(again.statistics, q.statistics)
-    assert again.entropy() == q.entropy()
-    np.testing.assert_array_equal(again.sample(3, 0), q.sample(3, 0))
-    assert np.all(cavity.kl(again, q) == 0.0)
+        second = factors.from_arrays("q", type(q).__name__, file)
+    np.testing.assert_array_equal(second.natural, q.natural)
+    np.testing.assert_array_equal(second.statistics, q.statistics)
+    assert second.entropy() == q.entropy()
+    np.testing.assert_array_equal(second.sample(3, 0), q.sample(3, 0))
+    assert np.all(cavity.kl(second, q) == 0.0)
 
 
 def test_arguments_are_copied():
@@ -518,8 +518,8 @@ def test_the_same_in_scipy(name):
     q = EXAMPLES[name]
     theirs = q.to_scipy()
     x = q.sample(3, np.random.default_rng(0))
-    each = [theirs.logpdf(x[i]) for i in range(3)]
-    np.testing.assert_allclose(np.reshape(each, (3, -1)).sum(axis=1), q.log_density(x), rtol=AT_REST)
+    item = [theirs.logpdf(x[i]) for i in range(3)]
+    np.testing.assert_allclose(np.reshape(item, (3, -1)).sum(axis=1), q.log_density(x), rtol=AT_REST)
 
 
 def test_there_is_no_batch_of_dirichlets_in_scipy():

@@ -212,9 +212,9 @@ def test_the_last_rows_of_a_chunk_count(name, variant):
     singles = [function(*(float(a[i]) for a in every))[2] for i in range(258)]
     for n in (*range(1, 20), *range(31, 35), *range(125, 132), *range(142, 147), 255, 256, 257, 258):
         arrays = [a[:n].copy() for a in every]
-        status, row, found = function(*arrays)
+        status, row, result = function(*arrays)
         assert status == row == 0
-        np.testing.assert_array_equal(np.transpose(found), singles[:n])
+        np.testing.assert_array_equal(np.transpose(result), singles[:n])
         arrays[1][-1], arrays[4][-1] = 0.5, -0.5 if name == "multiply" else 0.5  # precisions cancel
         last = function(*(float(a[-1]) for a in arrays))[2]
         np.testing.assert_array_equal(np.transpose(function(*arrays)[2]), [*singles[: n - 1], last])
@@ -487,9 +487,9 @@ def test_constructor_errors():
 
 def test_pickle_and_repr():
     for g in (Gaussian(1.0, 2.0, 3.0), Gaussian([1.0, 2.0], 2.0), SphericalGaussian([1.0, 2.0], 2.0)):
-        again = pickle.loads(pickle.dumps(g))
-        np.testing.assert_array_equal(again.tau, g.tau)
-        assert type(again) is type(g)
+        restored = pickle.loads(pickle.dumps(g))
+        np.testing.assert_array_equal(restored.tau, g.tau)
+        assert type(restored) is type(g)
     assert repr(Gaussian(1.0, 4.0)) == "<Gaussian: mean 0.25, sd 0.5>"
     assert repr(Gaussian(1.0, 4.0, 2.0)).endswith("sd 0.5, log_scale 2>")
     assert repr(Gaussian(1.0, -2.0)) == "Gaussian(tau=1.0, rho=-2.0, log_scale=0.0)"
@@ -515,12 +515,12 @@ def test_spherical_is_a_product_of_one_dimensional_factors(f, g):
         return Gaussian(np.array(factor[0]), factor[1], 0.1)
 
     for operation in (lambda a, b: a * b, lambda a, b: a / b):
-        whole = operation(SphericalGaussian(*f, 0.3), SphericalGaussian(*g, 0.3))
+        full = operation(SphericalGaussian(*f, 0.3), SphericalGaussian(*g, 0.3))
         parts = operation(apart(f), apart(g))
-        np.testing.assert_array_equal(whole.tau, parts.tau)
-        assert whole.rho == parts.rho[0]
+        np.testing.assert_array_equal(full.tau, parts.tau)
+        assert full.rho == parts.rho[0]
         size = np.abs(parts.log_scale).sum() + 1
-        assert abs(whole.log_scale - parts.log_scale.sum()) <= 1e-13 * size
+        assert abs(full.log_scale - parts.log_scale.sum()) <= 1e-13 * size
 
 
 @functools.cache
@@ -536,8 +536,8 @@ def test_the_last_dimension_counts(d, variant):
     combine = _core.load("gaussian", variant).combine_spherical
 
     def call(sign, f, g):
-        tau = [np.append(np.zeros(d - 1), each[0])[None] for each in (f, g)]
-        one, other = (np.array([each[1]]) for each in (f, g)), (np.array([each[2]]) for each in (f, g))
+        tau = [np.append(np.zeros(d - 1), item[0])[None] for item in (f, g)]
+        one, other = (np.array([entry[1]]) for entry in (f, g)), (np.array([element[2]]) for element in (f, g))
         (r1, r2), (g1, g2) = one, other
         status, _, (tau, rho, gamma) = combine(sign, tau[0], r1, g1, tau[1], r2, g2)
         return status, tau[0], rho[0], gamma[0]
@@ -555,9 +555,9 @@ def test_the_last_dimension_counts(d, variant):
     for g in [(0.7, 0.0, 0.25), (0.7, 2.0, 0.25)]:
         normal = (d - 1) * reference.log_value(0.0, 0.0, g[1], 0.0)
         value = float(reference.log_value(3.0, *g) + normal)
-        for found, log_scale in ((call(1, point, g), 0.5 + value), (call(-1, point, g), 0.5 - value)):
-            np.testing.assert_array_equal(found[1], [*np.zeros(d - 1), 3.0])
-            assert found[2:] == (INF, pytest.approx(log_scale, rel=SUMS))
+        for result, log_scale in ((call(1, point, g), 0.5 + value), (call(-1, point, g), 0.5 - value)):
+            np.testing.assert_array_equal(result[1], [*np.zeros(d - 1), 3.0])
+            assert result[2:] == (INF, pytest.approx(log_scale, rel=SUMS))
         assert call(1, g, point)[2:] == call(1, point, g)[2:]
     assert call(1, point, (4.0, INF, 0.0))[3] == -INF
     assert np.isnan(call(1, point, point)[3])
@@ -855,9 +855,9 @@ def test_moments_beyond_float64():
     """Means are refused; a variance is infinite, without a warning, which the tests make an error."""
     g = Gaussian([1e200, -1e200, 1.0], [1e-200, 1e-200, 5e-324])
     assert g.variance[2] == INF
-    for each in (g, Gaussian(1e200, 1e-200), SphericalGaussian([1e200, 0.0], 1e-200)):
+    for item in (g, Gaussian(1e200, 1e-200), SphericalGaussian([1e200, 0.0], 1e-200)):
         with pytest.raises(OverflowError, match="mean: tau/rho leave the range of float64"):
-            each.mean  # noqa: B018
+            item.mean  # noqa: B018
     assert Gaussian(1e-79, 1e239).logpdf(-5e105) == -INF
 
 
@@ -877,8 +877,8 @@ def test_moments_in_place_of_natural_parameters(kind, mean):
         {"tau": mean, "rho": 1.0, "variance": 1.0},
         {"tau": mean, "rho": 1.0, "mean": mean, "variance": 1.0},
     ):
-        words = " and ".join(arguments) or "neither"
-        with pytest.raises(TypeError, match=rf"give mean and variance, or tau .* and rho .*; got {words}$"):
+        message = " and ".join(arguments) or "neither"
+        with pytest.raises(TypeError, match=rf"give mean and variance, or tau .* and rho .*; got {message}$"):
             kind(**arguments)
     with pytest.raises(ValueError, match="variance must be zero or positive, got -1.0"):
         kind(mean=mean, variance=-1.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import integrate, special
-from support.tolerances import AT_REST, EXPANSION, OPTIMUM, ROOT_EPS
+from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, ROOT_EPS
 
 import cavity
 from cavity import likelihoods
@@ -90,11 +90,11 @@ def test_cumulants_are_those_of_quadrature(likelihood, y):
     second, third, fourth = (moment(power, mean) / total for power in (2, 3, 4))
     rho = 1.0 / second - 1.0 / 0.9
     tau = mean / second - 0.4 / 0.9
-    found = find_tilted_cumulants(
+    result = find_tilted_cumulants(
         Sites(likelihood, np.array([y])), np.array([mean]), np.array([second]), np.array([tau]), np.array([rho])
     )
-    assert found.third[0] == pytest.approx(third / second**1.5, abs=OPTIMUM)
-    assert found.fourth[0] == pytest.approx(fourth / second**2 - 3.0, abs=OPTIMUM)
+    assert result.third[0] == pytest.approx(third / second**1.5, abs=OPTIMUM)
+    assert result.fourth[0] == pytest.approx(fourth / second**2 - 3.0, abs=OPTIMUM)
 
 
 def test_two_rows_of_one_value():
@@ -120,3 +120,18 @@ def test_two_rows_of_one_value():
         errors.append(abs(posterior.log_evidence + correction - truth) / abs(posterior.log_evidence - truth))
     assert errors[0] < 0.2
     assert errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("law", [likelihoods.Laplace(0.3), likelihoods.Logit(), likelihoods.Poisson()])
+def test_cumulants_of_few_and_many_nodes(law):
+    """Kinks take many nodes; smooth densities have the digits of quadrature by few."""
+    m, v, y = np.array([0.2, -0.3, 0.5]), np.array([0.01, 0.1, 0.3]), np.ones(3)
+    x = m[:, None] + np.sqrt(v)[:, None] * np.linspace(-12, 12, 200001)
+    t = np.exp(law.log_p(y[:, None], x) - 0.5 * (x - m[:, None]) ** 2 / v[:, None])
+    t /= t.sum(axis=1, keepdims=True)
+    mean = np.sum(t * x, axis=1)
+    second, third, fourth = (np.sum(t * (x - mean[:, None]) ** k, axis=1) for k in (2, 3, 4))
+    cumulants = find_tilted_cumulants(Sites(law, y), mean, second, mean / second - m / v, 1.0 / second - 1.0 / v)
+    tolerance = EXPANSION if isinstance(law, likelihoods.Laplace) else EARLY
+    np.testing.assert_allclose(cumulants.third, third / second**1.5, atol=tolerance)
+    np.testing.assert_allclose(cumulants.fourth, fourth / second**2 - 3.0, atol=tolerance)

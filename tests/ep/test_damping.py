@@ -52,7 +52,7 @@ def test_each_of_many_problems_has_its_own(wait):
     together, apart = BatchDamping(0.8, wait, 3), [Damping(0.8, wait) for _ in range(3)]
     for change in changes:
         together.adapt(change)
-        for one, each in zip(apart, change, strict=True):
-            one.adapt(each)
+        for one, item in zip(apart, change, strict=True):
+            one.adapt(item)
         np.testing.assert_array_equal(together.step, [one.step for one in apart])
     assert np.any(together.step != 0.8)

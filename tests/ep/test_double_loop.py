@@ -78,10 +78,10 @@ def test_max_iter_bounds_the_double_loop():
         )
         assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).continued_after(7)) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
-        whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
-        np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=EARLY)
+        full = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
+        np.testing.assert_allclose(loop.belief.mean, full.mean, rtol=EARLY)
         value = evaluate_free_energy(geometry, sites, loop.belief, MatchedCavities.flat(30))[0]
-    assert -value == pytest.approx(whole.log_evidence, rel=AT_REST)
+    assert -value == pytest.approx(full.log_evidence, rel=AT_REST)
     assert STEPS_PER_SWEEP == 3  # as the docstrings of `fit` say
 
 
@@ -90,13 +90,13 @@ def test_free_energy_of_power_ep_is_minus_its_evidence():
     rng = np.random.default_rng(3)
     X, weights = rng.normal(size=(12, 2)), rng.uniform(0.3, 2.5, 12)
     y = np.where(rng.normal(size=12) > 0, 1.0, -1.0)
-    whole = GLM(likelihoods.Probit()).fit(X, y, sample_weight=weights, power=0.6, tol=1e-12)
+    full = GLM(likelihoods.Probit()).fit(X, y, sample_weight=weights, power=0.6, tol=1e-12)
     with Threads(1) as threads:
         geometry, sites = Dense(X, None, np.zeros(2), np.ones(2), threads), Sites(likelihoods.Probit(), y, weights, 0.6)
-        belief = geometry.belief(*geometry.gather(whole.sites.tau, whole.sites.rho))
+        belief = geometry.belief(*geometry.gather(full.sites.tau, full.sites.rho))
         value, *implied, _ = evaluate_free_energy(geometry, sites, belief, None)
-    assert -value == pytest.approx(whole.log_evidence, rel=AT_REST)
-    np.testing.assert_allclose(implied, (whole.sites.tau, whole.sites.rho), rtol=OPTIMUM)
+    assert -value == pytest.approx(full.log_evidence, rel=AT_REST)
+    np.testing.assert_allclose(implied, (full.sites.tau, full.sites.rho), rtol=OPTIMUM)
 
 
 def test_what_a_step_has_to_achieve():

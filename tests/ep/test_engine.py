@@ -115,3 +115,12 @@ def test_the_first_rows_are_spread_over_all(most):
     np.testing.assert_array_equal(np.searchsorted(runs, rows, side="right") - 1, np.arange(dense.MIN_FIRST_ROWS))
     for period in range(2, 21):
         assert len(np.unique(rows % period)) == period
+
+
+def test_wide_priors_visit_all_first_rows():
+    """Some hundred rows may be separated: f of others was 4e7 after them, in a golden test of formulas."""
+    X = np.ones((9000, 2))
+    for sd, rows in ((1.0, 256), (1e3, 4096), (1e6, 4096)):
+        geometry = dense.Dense(X, None, np.zeros(2), np.full(2, sd), Threads(1))
+        part = geometry.choose_first_rows(Sites(likelihoods.Logit(), np.ones(9000)), 4096)
+        assert len(np.arange(9000)[part]) == rows

@@ -53,13 +53,13 @@ def given(case, likelihood):
 
 @pytest.mark.parametrize("case", CASES)
 def test_sites_of_a_kernel_are_assessed_as_those_in_python(case):
-    found, expected = (
+    result, expected = (
         assess(sites, slice(0, 150), *rest)
         for sites, *rest in (given(case, likelihood) for likelihood in (likelihoods.Gaussian(0.5), OwnGaussian()))
     )
-    for mine, theirs in zip(found, expected, strict=True):
+    for mine, theirs in zip(result, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=ROOT_EPS, atol=AT_REST)
-    assert np.isnan(found[2]).any() == (case != "")
+    assert np.isnan(result[2]).any() == (case != "")
 
 
 @pytest.mark.parametrize("case", CASES)

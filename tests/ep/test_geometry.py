@@ -165,11 +165,11 @@ def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
     assert skipped == 0
     same(tau, 2.0 * y)
     same(rho, np.full(N, 2.0))
-    again = geometry.belief(*geometry.gather(tau, rho))
+    second = geometry.belief(*geometry.gather(tau, rho))
     converged = geometry.converged_belief(belief)
-    for mine, theirs in zip(values(geometry, converged), values(geometry, again), strict=True):
+    for mine, theirs in zip(values(geometry, converged), values(geometry, second), strict=True):
         same(mine, theirs)
-    assert again.change_from(converged) < 1e-7
+    assert second.change_from(converged) < 1e-7
     # the normalisers of one pass over Gaussian noise are the predictive densities of the rows in turn
     noisy = covariance + 0.5 * np.eye(N)
     gap = np.linalg.solve(noisy, y - mean) @ (y - mean)

@@ -18,10 +18,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("given", "error", "message"), BAD)
-def test_bad_options(given, error, message):
+@pytest.mark.parametrize(("values", "error", "message"), BAD)
+def test_bad_options(values, error, message):
     with pytest.raises(error, match=message):
-        Options.checked(**given)
+        Options.checked(**values)
 
 
 def test_checked_options_are_plain():

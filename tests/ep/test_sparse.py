@@ -68,18 +68,18 @@ def test_the_dense_geometry(name, power):
     sites = Sites(likelihood, y, weights, power)
     with Threads(1) as threads, single_blas():
         ours, theirs = geometries(X, offset, threads, 0.1 * rng.normal(size=X.shape[1]))
-        fit, known = (Engine(each, sites, options).run() for each in (ours, theirs))
+        fit, truth = (Engine(item, sites, options).run() for item in (ours, theirs))
         mean, variance = ours.values(fit.belief, slice(None), None)
-        known_mean, known_variance = theirs.values(known.belief, slice(None), X)
+        known_mean, known_variance = theirs.values(truth.belief, slice(None), X)
     assert fit.converged
-    assert known.converged
+    assert truth.converged
     assert (fit.trace["double_loop"] > 0) == (name == "double loop")
-    assert fit.log_evidence == pytest.approx(known.log_evidence, abs=AT_REST)
-    assert fit.belief.divergence() == pytest.approx(known.belief.divergence(), abs=OPTIMUM)
-    np.testing.assert_allclose(fit.loo, known.loo, atol=EARLY)
+    assert fit.log_evidence == pytest.approx(truth.log_evidence, abs=AT_REST)
+    assert fit.belief.divergence() == pytest.approx(truth.belief.divergence(), abs=OPTIMUM)
+    np.testing.assert_allclose(fit.loo, truth.loo, atol=EARLY)
     np.testing.assert_allclose(mean, known_mean, atol=ROOT_EPS)
     np.testing.assert_allclose(variance, known_variance, rtol=EARLY)
-    np.testing.assert_allclose(ours.prior_mean + fit.belief.step, known.belief.mean, atol=ROOT_EPS)
+    np.testing.assert_allclose(ours.prior_mean + fit.belief.step, truth.belief.mean, atol=ROOT_EPS)
 
 
 def test_the_slope_is_the_length_in_the_fisher_metric():
@@ -87,12 +87,12 @@ def test_the_slope_is_the_length_in_the_fisher_metric():
     tau, rho = rng.normal(size=60), rng.uniform(0.1, 1.0, size=60)
     with Threads(1) as threads, single_blas():
         ours, theirs = geometries(X, None, threads)
-        found = []
-        for each in (ours, theirs):
-            belief = each.belief(*each.gather(tau, rho))
-            h, g = each.gather(tau + 0.3 * np.sin(np.arange(60)), rho * (1.0 + 0.2 * np.cos(np.arange(60))))
-            found.append(each.slope(belief, h - belief.h, g - belief.g))
-    assert found[0] == pytest.approx(found[1], rel=OPTIMUM)
+        results = []
+        for item in (ours, theirs):
+            belief = item.belief(*item.gather(tau, rho))
+            h, g = item.gather(tau + 0.3 * np.sin(np.arange(60)), rho * (1.0 + 0.2 * np.cos(np.arange(60))))
+            results.append(item.slope(belief, h - belief.h, g - belief.g))
+    assert results[0] == pytest.approx(results[1], rel=OPTIMUM)
 
 
 def test_an_improper_belief_is_none():

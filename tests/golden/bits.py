@@ -148,16 +148,16 @@ def main():
         return check()
     if options.write:
         return write()
-    for name, found in hashes(options.words).items():
-        print(f"{found}  {name}")
+    for name, result in hashes(options.words).items():
+        print(f"{result}  {name}")
     return 0
 
 
-def hashes(words=()):
+def hashes(message=()):
     """Return the hashes of the fits whose names hold one of the words, of all without any."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {name: digest(fit()) for name, fit in problems() if not words or any(word in name for word in words)}
+        return {name: digest(fit()) for name, fit in problems() if not message or any(word in name for word in message)}
 
 
 def elsewhere(**settings):
@@ -174,25 +174,25 @@ def here():
 
 def check():
     """Compare the levels of this machine with each other and with the table; 1 if a bit differs."""
-    found, table = hashes(), json.loads(TABLE.read_text(encoding="utf-8"))
-    wanted = table["everywhere"] | table["with"].get(here(), {})
-    wrong = {f"{name}, which the table has otherwise" for name in wanted if found.get(name) != wanted[name]}
+    result, table = hashes(), json.loads(TABLE.read_text(encoding="utf-8"))
+    expected = table["everywhere"] | table["with"].get(here(), {})
+    wrong = {f"{name}, which the table has otherwise" for name in expected if result.get(name) != expected[name]}
     levels = [level for level in (BASELINE_VARIANT, *CPU_LEVELS) if level in variants("simd")]
     for level in levels:
         other = elsewhere(CAVITY_LEVEL=level)
-        wrong |= {f"{name} at level {level}" for name in found if other[name] != found[name]}
-    print(f"{len(found)} fits at levels {', '.join(levels)}; {len(wanted)} of them in the table for {here()}")
-    print(*(f"other bits: {each}" for each in sorted(wrong)), sep="\n", end="\n" if wrong else "")
+        wrong |= {f"{name} at level {level}" for name in result if other[name] != result[name]}
+    print(f"{len(result)} fits at levels {', '.join(levels)}; {len(expected)} of them in the table for {here()}")
+    print(*(f"other bits: {item}" for item in sorted(wrong)), sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0
 
 
 def write():
     """Write the table: what is the same on all machines that this one can pretend to be, and the rest."""
-    found, others = hashes(), [elsewhere(**settings) for settings in OTHERS]
-    same = {name for name in found if all(other[name] == found[name] for other in others)}
+    result, others = hashes(), [elsewhere(**settings) for settings in OTHERS]
+    same = {name for name in result if all(other[name] == result[name] for other in others)}
     table = {
-        "everywhere": {name: found[name] for name in found if name in same},
-        "with": {here(): {name: found[name] for name in found if name not in same}},
+        "everywhere": {name: result[name] for name in result if name in same},
+        "with": {here(): {name: result[name] for name in result if name not in same}},
     }
     TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -54,9 +54,9 @@ def main():
     for seed, (name, X, y, log_p) in enumerate(problems()):
         K = reference.rbf(VARIANCE, LENGTHSCALE)(X, X) + 1e-10 * np.eye(ROWS)
         rng = np.random.default_rng(seed)
-        found = reference.annealed(K, lambda f, y=y, p=log_p: p(y, f), CHAINS, temperatures, STEPS, rng)
+        result = reference.annealed(K, lambda f, y=y, p=log_p: p(y, f), CHAINS, temperatures, STEPS, rng)
         out[name] = {"X": X.ravel().tolist(), "y": y.tolist()}
-        out[name] |= {key: np.round(value, 7).tolist() for key, value in found.items()}
+        out[name] |= {key: np.round(value, 7).tolist() for key, value in result.items()}
         print(name, out[name]["log_evidence"], out[name]["log_evidence_error"], max(out[name]["mean_error"]))
     out["model"] = {"lengthscale": LENGTHSCALE, "variance": VARIANCE, "degrees_of_freedom": NU, "scale": SCALE}
     path = Path(__file__).with_name("gp_slice.json")

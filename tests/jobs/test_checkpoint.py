@@ -30,9 +30,9 @@ def test_what_a_stage_keeps_comes_back(tmp_path):
         fit.store(("start 1",), {"pass": 3, "at": np.arange(3.0)})
         fit.store(("start 1", "move"), MODEL)
     with opened(path) as fit:
-        found = fit.restore(("start 1",))
-        assert found["pass"] == 3
-        np.testing.assert_array_equal(found["at"], np.arange(3.0))
+        result = fit.restore(("start 1",))
+        assert result["pass"] == 3
+        np.testing.assert_array_equal(result["at"], np.arange(3.0))
         assert fit.restore(("start 1", "move"), cavity.UnitMixture) == MODEL
     assert os.listdir(tmp_path) == ["fit.npz"]
 
@@ -101,23 +101,23 @@ def test_each_single_byte_matters_or_does_not(tmp_path):
     path = tmp_path / "fit.npz"
     with opened(path) as fit:
         fit.store(("start 1",), {"pass": 3, "at": np.array([1.0, 2.0])})
-    whole = path.read_bytes()
-    assert len(whole) < 3000
+    full = path.read_bytes()
+    assert len(full) < 3000
     refused = 0
-    for i in range(len(whole)):
-        path.write_bytes(whole[:i] + bytes([whole[i] ^ (1 << i % 8)]) + whole[i + 1 :])
+    for i in range(len(full)):
+        path.write_bytes(full[:i] + bytes([full[i] ^ (1 << i % 8)]) + full[i + 1 :])
         try:
-            _, arrays, told = persistence.read(path, (checkpoints.FILE_KIND,))
+            _, arrays, text = persistence.read(path, (checkpoints.FILE_KIND,))
         except ValueError:
             refused += 1
             continue
-        path.write_bytes(whole)
+        path.write_bytes(full)
         _, good, good_told = persistence.read(path, (checkpoints.FILE_KIND,))
-        assert told == good_told
+        assert text == good_told
         assert all(np.array_equal(arrays[name], good[name]) for name in good)
-    assert refused > 0.8 * len(whole)
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
+    assert refused > 0.8 * len(full)
+    for length in range(0, len(full), 7):
+        path.write_bytes(full[:length])
         with pytest.raises(ValueError, match="not a file written by cavity, or it is damaged"), opened(path):
             pass
 
@@ -150,9 +150,9 @@ def test_other_files_are_refused_and_stay(tmp_path):
     path = tmp_path / "posterior.npz"
     cavity.Clutter().fit(X).save(path)
     np.save(tmp_path / "data.npy", X)
-    for file, words in ((path, "holds a 'clutter', not one of: checkpoint"), (tmp_path / "data.npy", "not a file")):
+    for file, message in ((path, "holds a 'clutter', not one of: checkpoint"), (tmp_path / "data.npy", "not a file")):
         before = file.read_bytes()
-        with pytest.raises(ValueError, match=words), opened(file):
+        with pytest.raises(ValueError, match=message), opened(file):
             pass
         assert file.read_bytes() == before
     with opened(tmp_path / "fit.npz") as fit:
@@ -163,15 +163,15 @@ def test_other_files_are_refused_and_stay(tmp_path):
 
 def test_two_at_a_time_are_refused(tmp_path):
     path = tmp_path / "fit.npz"
-    words = rf"fit.npz is in use by process {os.getpid()}: wait for it, or give another path"
-    with opened(path), pytest.raises(ValueError, match=words), opened(path):
+    message = rf"fit.npz is in use by process {os.getpid()}: wait for it, or give another path"
+    with opened(path), pytest.raises(ValueError, match=message), opened(path):
         pass
     with opened(path):
         pass
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("values", "error", "message"),
     [
         ((3, 60.0), TypeError, "checkpoint must be the path of a file, got int"),
         ((os.curdir, 60.0), IsADirectoryError, "is a folder"),
@@ -180,6 +180,6 @@ def test_two_at_a_time_are_refused(tmp_path):
         ((None, "often"), TypeError, "checkpoint_every must be"),
     ],
 )
-def test_what_is_no_path_or_no_time(given, error, words):
-    with pytest.raises(error, match=words):
-        Job.checked(checkpoint=given[0], checkpoint_every=given[1])
+def test_what_is_no_path_or_no_time(values, error, message):
+    with pytest.raises(error, match=message):
+        Job.checked(checkpoint=values[0], checkpoint_every=values[1])

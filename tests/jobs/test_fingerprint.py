@@ -35,16 +35,16 @@ MODELS = [  # two models, and how they differ
 ]
 
 
-@pytest.mark.parametrize(("one", "other", "words"), MODELS, ids=[words for *_, words in MODELS])
-def test_models(one, other, words):
-    found = differences(fingerprint(one, {}), fingerprint(other, {}))
-    assert found == [words]
+@pytest.mark.parametrize(("one", "other", "text"), MODELS, ids=[message for *_, message in MODELS])
+def test_models(one, other, text):
+    result = differences(fingerprint(one, {}), fingerprint(other, {}))
+    assert result == [text]
     assert differences(fingerprint(one, {}), fingerprint(one, {})) == []
 
 
 def test_options():
-    def of(seed=1, **given):
-        options = Options.checked(**given)
+    def of(seed=1, **values):
+        options = Options.checked(**values)
         return fingerprint(glm(), {}, options=options, rng=np.random.default_rng(seed), init="auto")
 
     assert differences(of(), of(tol=1e-10, damping=0.5)) == [
@@ -99,12 +99,12 @@ def test_sparse_matrices():
 
 def test_many_differences_are_counted():
     one = cavity.GaussianMixture(2, covariance="diag", weights="stick_breaking", mean_precision_prior=2.0)
-    found = differences(fingerprint(one, {"X": X}), fingerprint(replace(one, n_components=3), {"X": X[:5]}))
-    assert found == ["n_components was 2, is 3", "X had 1000 rows, has 5"]
+    result = differences(fingerprint(one, {"X": X}), fingerprint(replace(one, n_components=3), {"X": X[:5]}))
+    assert result == ["n_components was 2, is 3", "X had 1000 rows, has 5"]
     rng = np.random.default_rng(1)
-    found = differences(
+    result = differences(
         fingerprint(one, {"X": X}, a=1, b=2, c=3, d=None),
         fingerprint(cavity.GaussianMixture(5), {"X": X[:5]}, a=2, b=3, c=4, d=rng),
     )
-    assert found[-1] == "and 4 more"
+    assert result[-1] == "and 4 more"
     assert differences(fingerprint(one, {}, d=None), fingerprint(one, {}, d=rng)) == ["d was None, is given"]

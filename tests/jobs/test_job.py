@@ -20,11 +20,11 @@ def listening(stop_at=None):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"), [({"callback": 3}, "callback must be callable, got 3"), ({"progress": "yes"}, "progress")]
+    ("values", "message"), [({"callback": 3}, "callback must be callable, got 3"), ({"progress": "yes"}, "progress")]
 )
-def test_options_are_checked(given, message):
+def test_options_are_checked(values, message):
     with pytest.raises(TypeError, match=message):
-        Job.checked(**given)
+        Job.checked(**values)
 
 
 def test_events_say_what_is_known():

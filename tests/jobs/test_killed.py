@@ -20,19 +20,19 @@ SIGNALS = {"kill": getattr(signal, "SIGKILL", None), "term": signal.SIGTERM, "ct
 @pytest.fixture(scope="module")
 def whole(server, tmp_path_factory):
     """Of each fit that nobody interrupts the bits, how many events it tells, the seconds it takes."""
-    found = {}
+    results = {}
 
     def of(name):
-        if name not in found:
+        if name not in results:
             folder = tmp_path_factory.mktemp(name)
-            out, heard = folder / "out.npz", folder / "heard"
+            out, reports = folder / "out.npz", folder / "heard"
             process, begun = (
-                server.start(name, folder / "fit.npz", every=1e9, out=out, heard=heard),
+                server.start(name, folder / "fit.npz", every=1e9, out=out, reports=reports),
                 time.perf_counter(),
             )
             assert server.ended(process) == 0
-            found[name] = bits(out), heard.stat().st_size, time.perf_counter() - begun
-        return found[name]
+            results[name] = bits(out), reports.stat().st_size, time.perf_counter() - begun
+        return results[name]
 
     return of
 
@@ -50,55 +50,56 @@ def test_what_was_killed_often_goes_on_to_the_same_bits(name, by, server, whole,
 
 def _killed(name, by, kills, server, whole, folder):
     """Kill a fit so many times at random moments; killed by what can be heard, it must write what it has."""
-    (wanted, events, seconds), rng = whole(name), np.random.default_rng(kills)
+    (expected, events, seconds), rng = whole(name), np.random.default_rng(kills)
     every = 0.02 if by == "kill" else 1e9
-    done, path, out, heard = 0, folder / "fit.npz", folder / "out.npz", folder / "heard"
+    done, path, out, reports = 0, folder / "fit.npz", folder / "out.npz", folder / "heard"
     while True:
-        process = server.start(name, path, every=every, out=out, heard=heard)
+        process = server.start(name, path, every=every, out=out, reports=reports)
         if done < kills:
             time.sleep(rng.uniform(0.0, seconds / 2))
             os.kill(process, SIGNALS[by])
         if server.ended(process) == 0:
-            assert bits(out) == wanted
+            assert bits(out) == expected
             if done >= kills:
                 break
-            for file in (path, out, heard):
+            for file in (path, out, reports):
                 file.unlink()
             continue
         done += 1
-    again = 2 * events  # starting points, evaluations of searches and moves are told again
-    assert heard.stat().st_size <= events + kills * again
-    assert {each.name for each in folder.iterdir()} <= {"fit.npz", "out.npz", "heard", "fit.npz.lock"}
+    second = 2 * events  # starting points, evaluations of searches and moves are told again
+    assert reports.stat().st_size <= events + kills * second
+    assert {item.name for item in folder.iterdir()} <= {"fit.npz", "out.npz", "heard", "fit.npz.lock"}
 
 
 @pytest.mark.parametrize("by", ["term", pytest.param("ctrl-c", marks=pytest.mark.long)])
 def test_what_hears_the_signal_loses_nothing(by, server, whole, tmp_path):
     """Far from the time for the next writing, the state of the last pass is written all the same."""
-    (wanted, events, _), out, heard = whole("unit"), tmp_path / "out.npz", tmp_path / "heard"
-    process = server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, heard=heard, seconds=0.01)
-    while not heard.exists() or heard.stat().st_size < events // 3:
+    (expected, events, _), out, reports = whole("unit"), tmp_path / "out.npz", tmp_path / "heard"
+    process = server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, reports=reports, seconds=0.01)
+    while not reports.exists() or reports.stat().st_size < events // 3:
         time.sleep(0.005)
     os.kill(process, SIGNALS[by])
     server.ended(process)
-    before = heard.stat().st_size
+    before = reports.stat().st_size
     assert before < events
-    assert server.ended(server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, heard=heard)) == 0
-    assert bits(out) == wanted
-    assert heard.stat().st_size <= events + 1
+    assert server.ended(server.start("unit", tmp_path / "fit.npz", every=1e9, out=out, reports=reports)) == 0
+    assert bits(out) == expected
+    assert reports.stat().st_size <= events + 1
 
 
 def test_a_full_disk_leaves_the_last_one_whole(server, whole, tmp_path):
     """Files may have no more bytes than so many: writing fails for real as the checkpoint grows."""
-    wanted, path, out, heard = whole("unit")[0], tmp_path / "fit.npz", tmp_path / "out.npz", tmp_path / "heard"
-    assert server.ended(server.start("unit", path, every=0.0, out=out, seconds=0.0, heard=heard, most=10)) == STOPPED
+    expected, path, out, reports = whole("unit")[0], tmp_path / "fit.npz", tmp_path / "out.npz", tmp_path / "heard"
+    process = server.start("unit", path, every=0.0, out=out, seconds=0.0, reports=reports, most=10)
+    assert server.ended(process) == STOPPED
     size = path.stat().st_size
     assert server.ended(server.start("unit", path, every=0.0, out=out, limit=size + 100, seconds=0.0)) == WARNED
-    assert bits(out) == wanted
+    assert bits(out) == expected
     assert 0 < path.stat().st_size <= size + 100
-    assert {each.name for each in tmp_path.iterdir()} == {"fit.npz", "out.npz", "heard"}
+    assert {item.name for item in tmp_path.iterdir()} == {"fit.npz", "out.npz", "heard"}
     out.unlink()
     assert server.ended(server.start("unit", path, every=0.0, out=out, seconds=0.0)) == 0
-    assert bits(out) == wanted
+    assert bits(out) == expected
 
 
 def test_a_second_process_waits_until_the_first_is_gone(server, whole, tmp_path):
@@ -177,26 +178,26 @@ def saved(posterior, folder):
 @pytest.mark.parametrize("name", CASES)
 def test_every_fit_goes_on_from_any_pass(name, is_killed, n_stops, tmp_path):
     fit, events = EVERY[name], []
-    wanted = saved(fit(callback=lambda event: events.append(event)), tmp_path)
+    expected = saved(fit(callback=lambda event: events.append(event)), tmp_path)
     for number in np.unique(np.linspace(0, len(events), n_stops + 2)[1:-1].astype(int).clip(1)):
         path, heard = tmp_path / f"{number}.npz", []
 
-        def plug(_, heard=heard, number=number):
-            heard.append(1)
-            if len(heard) == number and is_killed:
+        def plug(_, reports=heard, number=number):
+            reports.append(1)
+            if len(reports) == number and is_killed:
                 raise Stop
-            return len(heard) == number
+            return len(reports) == number
 
         with pytest.raises(Stop) if is_killed else nullcontext():
             fit(callback=plug, checkpoint=path)
-        assert saved(fit(checkpoint=path), tmp_path) == wanted
-        assert saved(fit(checkpoint=path), tmp_path) == wanted  # when it is done, too
+        assert saved(fit(checkpoint=path), tmp_path) == expected
+        assert saved(fit(checkpoint=path), tmp_path) == expected  # when it is done, too
 
 
 def test_threads_and_files_may_change(tmp_path):
     """What does not decide the bits may differ when a fit goes on."""
     model, path = cavity.UnitMixture(3), tmp_path / "fit.npz"
-    wanted = saved(model.fit(X[:, 0]), tmp_path)
+    expected = saved(model.fit(X[:, 0]), tmp_path)
     np.save(tmp_path / "y.npy", X[:, 0])
 
     def plug(event):
@@ -205,7 +206,7 @@ def test_threads_and_files_may_change(tmp_path):
 
     with pytest.raises(Stop):
         model.fit(X[:, 0], checkpoint=path, callback=plug)
-    assert saved(model.fit(tmp_path / "y.npy", checkpoint=path, n_threads=2, checkpoint_every=1), tmp_path) == wanted
+    assert saved(model.fit(tmp_path / "y.npy", checkpoint=path, n_threads=2, checkpoint_every=1), tmp_path) == expected
 
 
 MEMORY = """

@@ -63,18 +63,18 @@ def written(kind, rows, folder):
 @cache
 def whole(name):
     """The bits of a fit that nobody interrupts, and how often its callback hears of it."""
-    heard = []
+    reports = []
     with tempfile.TemporaryDirectory() as folder:
-        return saved(FITS[name](X, callback=lambda event: heard.append(event)), folder), len(heard)
+        return saved(FITS[name](X, callback=lambda event: reports.append(event)), folder), len(reports)
 
 
 def saved(posterior, folder):
     """The bits of a posterior."""
     path = Path(folder) / "posterior.npz"
     posterior.save(path)
-    found = bits(path)
+    result = bits(path)
     path.unlink()
-    return found
+    return result
 
 
 class Stop(BaseException):
@@ -136,11 +136,11 @@ class Checkpoints(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1), asked=st.booleans(), **RUN)
     def break_pass(self, share, asked, source, threads, every):
         """The callback fails, or asks to stop, at a pass."""
-        heard, number = [], 1 + int(share * self.n_events)
+        reports, number = [], 1 + int(share * self.n_events)
 
         def callback(event):
-            heard.append(event)
-            if len(heard) == number:
+            reports.append(event)
+            if len(reports) == number:
                 return True if asked else stop()
             return False
 
@@ -149,7 +149,7 @@ class Checkpoints(RuleBasedStateMachine):
         except Stop:
             assert not asked
             return
-        if len(heard) < number:
+        if len(reports) < number:
             assert saved(posterior, self.folder) == self.wanted
 
     @rule(**RUN)
@@ -204,7 +204,7 @@ class Checkpoints(RuleBasedStateMachine):
 
     @invariant()
     def nothing_else(self):
-        assert {each.name for each in self.path.parent.iterdir()} <= {"fit.npz"}
+        assert {path.name for path in self.path.parent.iterdir()} <= {"fit.npz"}
 
 
 # some do not converge in so few passes
@@ -234,7 +234,7 @@ def check_killed(server, name, place, number, folder):
         assert not out.exists()
     assert server.ended(server.start(name, path, every=0.0, out=out, seconds=0.0)) == 0
     assert bits(out) == whole_job(name)
-    assert {each.name for each in folder.iterdir()} == {"fit.npz", "out.npz"}
+    assert {item.name for item in folder.iterdir()} == {"fit.npz", "out.npz"}
     return first
 
 
@@ -260,8 +260,8 @@ def test_killed_at_many_places(name, server, tmp_path):
 @pytest.mark.long
 def test_several_processes_begin_at_once(server, tmp_path):
     """One after the other has the checkpoint; those that come meanwhile are refused."""
-    for each in range(60):
-        path, outs = tmp_path / f"{each}.npz", [tmp_path / f"{each} {number}.npz" for number in range(5)]
+    for item in range(60):
+        path, outs = tmp_path / f"{item}.npz", [tmp_path / f"{item} {number}.npz" for number in range(5)]
         started = [server.start("unit", path, every=0.0, out=out, seconds=0.0) for out in outs]
         ends = [server.ended(process) for process in started]
         assert 0 in ends

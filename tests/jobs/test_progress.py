@@ -18,10 +18,10 @@ from cavity.jobs.progress import (
 )
 
 
-def event(n_iter, **known):
+def event(n_iter, **truth):
     """An event of which little is known."""
     nothing = dict.fromkeys(("objective", "change", "rows_per_second", "passes_left"))
-    return Event(**{"stage": "fit", "n_iter": n_iter} | nothing | known)
+    return Event(**{"stage": "fit", "n_iter": n_iter} | nothing | truth)
 
 
 def test_lines_are_rare_and_the_last_one_is_shown():
@@ -63,8 +63,8 @@ def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypat
 
 def test_a_bar_has_a_length_where_it_is_known_what_is_left(capsys):
     bar = ProgressBar(pytest.importorskip("tqdm").tqdm)
-    for each in (event(3, rows_per_second=2e6), event(4, stage="start 1 of 2", change=0.5, passes_left=4.0)):
-        bar.show(each, describe_event(each))
+    for item in (event(3, rows_per_second=2e6), event(4, stage="start 1 of 2", change=0.5, passes_left=4.0)):
+        bar.show(item, describe_event(item))
     bar.close()
     out, err = capsys.readouterr()
     assert out == ""
@@ -78,12 +78,12 @@ def test_progress_goes_to_stderr_and_the_log_says_the_same(capsys, caplog):
     posterior = model.fit()
     assert capsys.readouterr() == ("", "")
     with caplog.at_level("INFO", logger="cavity"):
-        again = model.fit(progress=True)
+        second = model.fit(progress=True)
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [record.message for record in caplog.records]
     assert err.splitlines()[-1].startswith(f"fit: {posterior.n_iter}, objective {posterior.elbo:.10g}, ")
-    assert again.trace["elbo"].tobytes() == posterior.trace["elbo"].tobytes()
+    assert second.trace["elbo"].tobytes() == posterior.trace["elbo"].tobytes()
 
 
 def test_plain_lines_where_there_is_no_tqdm(monkeypatch):

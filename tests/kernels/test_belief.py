@@ -73,7 +73,7 @@ def test_scales_far_apart(exponents):
     rng = np.random.default_rng(5)
     x = rng.normal(size=(20, 6, 4))
     scale, root = 10.0 ** rng.uniform(*exponents, (20, 4)), 10.0 ** rng.uniform(-150, 150, (20, 4))
-    found = 0
+    result = 0
     for x_one, s, r in zip(x, scale, root, strict=True):
         with np.errstate(over="ignore", invalid="ignore"):
             h = s[:, None] * (x_one.T @ x_one) * s
@@ -81,9 +81,9 @@ def test_scales_far_apart(exponents):
         done, (factor, u, *rest) = posterior(KERNELS[0], h, s, r)
         assert done == (np.isfinite(precision).all() and lapack.dpotrf(precision, lower=1)[1] == 0)
         if done:
-            found += 1
+            result += 1
             lengths = np.sqrt(np.diag(precision))
             rows = factor / lengths[:, None]
             np.testing.assert_allclose(rows @ rows.T, precision / lengths[:, None] / lengths, rtol=0, atol=ROUNDING)
-            assert all(np.isfinite(each).all() for each in (u, *rest))
-    assert found > 0
+            assert all(np.isfinite(item).all() for item in (u, *rest))
+    assert result > 0

@@ -186,7 +186,7 @@ def test_interpolation_is_a_row_without_a_site(processes):
     np.testing.assert_allclose(variance, all_variances[places], rtol=SOLVES)
     kernel.interpolate(blocks, sites[1], moments, None, after, before, ahead, mean, variance)  # filtered
     gram = dense(processes, np.append(t[: after[2]], new[2]))
-    known, cross = gram[:-1, :-1], gram[-1, :-1]
-    S = np.linalg.solve(known + np.diag(1.0 / rho[: after[2]]), cross)
+    truth, cross = gram[:-1, :-1], gram[-1, :-1]
+    S = np.linalg.solve(truth + np.diag(1.0 / rho[: after[2]]), cross)
     assert variance[2] == pytest.approx(gram[-1, -1] - cross @ S, rel=LOSSES)
     assert mean[2] == pytest.approx(S @ (g / rho)[: after[2]], rel=LOSSES, abs=ROUNDING)

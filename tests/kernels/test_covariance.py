@@ -25,7 +25,7 @@ from reference.covariances import (
     RBF,
     WHITE,
 )
-from support.tolerances import INTEGRAL, LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
+from support.tolerances import INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 from cavity.covariances import program as covariance_program
@@ -110,8 +110,8 @@ def assert_same_bits(one, other):
         np.testing.assert_array_equal(np.ascontiguousarray(a).view(np.int64), np.ascontiguousarray(b).view(np.int64))
 
 
-def assert_within(found, expected, bound):
-    off = np.abs(found - expected)
+def assert_within(result, expected, bound):
+    off = np.abs(result - expected)
     assert np.all(off <= bound), f"{float(np.max(off / bound))} bounds off"
 
 
@@ -250,11 +250,11 @@ def test_ranges_of_rows_make_up_the_whole(program):
     code, parameters, left, right = draw(program, 150, 70, 3)
     w, cuts = weights_for(150, 70, False), (0, 1, 9, 64, 139, 150)
     spans = list(pairwise(cuts))
-    whole, inputs = fill(code, parameters, left, right, False), contract_inputs(code, parameters, left, right, w)
+    full, inputs = fill(code, parameters, left, right, False), contract_inputs(code, parameters, left, right, w)
     symmetric, rows = fill(code, parameters, left, left, True), np.arange(150)
     for start, stop in spans:
         part = fill(code, parameters, left, right, False, (start, stop))
-        assert_same_bits([part[start:stop]], [whole[start:stop]])
+        assert_same_bits([part[start:stop]], [full[start:stop]])
         assert np.all(np.isnan(np.delete(part, slice(start, stop), axis=0)))
         part = fill(code, parameters, left, left, True, (start, stop))
         later = np.maximum(rows[:, None], rows)
@@ -275,9 +275,9 @@ def test_sums_over_ranges_of_rows(program, symmetric):
     w, rows = weights_for(90, right.shape[1], symmetric), np.arange(90)
     for span in ((0, 0), (0, 1), (5, 70), (70, 90)):
         inside = (rows >= span[0]) & (rows < span[1])
-        kept = w * (inside[np.maximum(rows[:, None], rows)] if symmetric else inside[:, None])
-        found = contract(code, parameters, left, right, symmetric, w, span)
-        assert_within(found, *reference.slot_sums(code, parameters, left, right, symmetric, kept))
+        stored = w * (inside[np.maximum(rows[:, None], rows)] if symmetric else inside[:, None])
+        result = contract(code, parameters, left, right, symmetric, w, span)
+        assert_within(result, *reference.slot_sums(code, parameters, left, right, symmetric, stored))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -287,8 +287,8 @@ def test_rows_of_a_block_see_nothing_of_the_block_before(op, variant):
     for n in (127, 128, 129, 255, 256, 257, 264):
         code, parameters, left, right = draw((op,), n, 9, 2)
         w = weights_for(n, 9, False)
-        found = contract_inputs(code, parameters, left, right, w, module=_core.load("covariance", variant))
-        assert_within(found, *reference.input_sums(code, parameters, left, right, w))
+        result = contract_inputs(code, parameters, left, right, w, module=_core.load("covariance", variant))
+        assert_within(result, *reference.input_sums(code, parameters, left, right, w))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -357,7 +357,7 @@ def test_tiny_and_huge_distances(op, variant):
         assert np.all((k >= 0) & (k <= parameters[0]))
         np.testing.assert_array_equal(np.diag(k), parameters[0])
         if distance <= 1e-8:
-            assert k[0, 1] == pytest.approx(parameters[0], rel=2e-8)
+            assert k[0, 1] == pytest.approx(parameters[0], rel=ROOT_EPS)
         elif op == PERIODIC:
             assert distance < 1e16 or k[0, 1] == parameters[0]
         elif op != RATIONAL_QUADRATIC or distance >= 1e160:
@@ -370,8 +370,8 @@ def test_a_derivative_beyond_reach_of_one_column():
         code, parameters, _, _ = draw((op,), 1, 1, 2)
         left, right = np.array([[1.5e308], [0.5]]), np.array([[-1.5e308], [0.25]])
         k, slots, inputs = everything(code, parameters, left, right, False)
-        for found in (k, slots, inputs):
-            np.testing.assert_array_equal(found, 0)
+        for result in (k, slots, inputs):
+            np.testing.assert_array_equal(result, 0)
 
 
 def test_rational_quadratic_of_extreme_shapes():
@@ -397,12 +397,12 @@ def test_rational_quadratic_of_extreme_shapes():
 def test_whole_and_half_turns():
     """delta is reduced exactly: also 2^51 + 1/2 turns are half a turn."""
     code, p = np.array([[PERIODIC, 0, 1, 0]], dtype=np.int32), np.array([1.5, 0.25])
-    whole = np.array([[0.0, 1.0, -3.0, 2.0**40, 2.0**52, 2.0**53, 1e300]])
+    full = np.array([[0.0, 1.0, -3.0, 2.0**40, 2.0**52, 2.0**53, 1e300]])
     half = np.array([[0.5, -1.5, 2.0**40 + 0.5, 2.0**51 + 0.5]])
     zero = np.zeros((1, 1))
-    np.testing.assert_array_equal(fill(code, p, whole, zero, False), 1.5)
+    np.testing.assert_array_equal(fill(code, p, full, zero, False), 1.5)
     np.testing.assert_allclose(fill(code, p, half, zero, False), 1.5 * np.exp(-0.5), rtol=4e-16)
-    for x in (whole, half):
+    for x in (full, half):
         np.testing.assert_array_equal(contract_inputs(code, p, x, zero, np.ones((x.shape[1], 1))), 0)
         assert contract(code, p, x, zero, False, np.ones((x.shape[1], 1)))[2] == 0
 
@@ -412,10 +412,10 @@ def test_white_noise_is_on_the_diagonal_of_a_symmetric_matrix_only(n):
     code, parameters, left, right = draw((WHITE, RBF, MULTIPLY), n, n, 2)
     np.testing.assert_array_equal(fill(code, parameters, left, left, True), np.prod(parameters) * np.eye(n))
     np.testing.assert_array_equal(fill(code, parameters, left, left.copy(), False), 0)
-    alone = code[:1], parameters, left, left
+    single = code[:1], parameters, left, left
     w = weights_for(n, n, True)
-    np.testing.assert_allclose(contract(*alone, True, w), [parameters[0] * np.trace(w)], rtol=SUMS, atol=LAST_BIT)
-    np.testing.assert_array_equal(contract(*alone, False, w), 0)
+    np.testing.assert_allclose(contract(*single, True, w), [parameters[0] * np.trace(w)], rtol=SUMS, atol=LAST_BIT)
+    np.testing.assert_array_equal(contract(*single, False, w), 0)
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -502,10 +502,10 @@ def test_threads_alignment_and_read_only_arrays_change_no_bit(variant):
 def test_a_value_depends_on_its_two_points_only():
     for program in PROGRAMS:
         code, parameters, left, right = draw(program, 70, 75, 3)
-        whole = fill(code, parameters, left, right, False)
+        full = fill(code, parameters, left, right, False)
         for i, j in ((0, 0), (3, 74), (69, 8), (64, 63)):
             one, other = np.ascontiguousarray(left[:, i : i + 1]), np.ascontiguousarray(right[:, j : j + 1])
-            assert fill(code, parameters, one, other, False)[0, 0] == whole[i, j]
+            assert fill(code, parameters, one, other, False)[0, 0] == full[i, j]
 
 
 # ---------------------------------------------------------------------------------------------- no programs
@@ -540,5 +540,5 @@ def test_what_is_no_program_is_refused(rows):
     ("shape", "size"), [((5, 1), 128), ((1000, 1), 1000), ((1000, 100), 1000), ((1000, 1000), 128), ((300, 0), 300)]
 )
 def test_blocks_of_rows_have_at_least_so_many_numbers_or_are_all_rows(shape, size):
-    found = covariance_program.split_rows(*shape)  # which has to end for a matrix without columns, too
-    assert found == [(low, min(low + size, shape[0])) for low in range(0, shape[0], size)]
+    result = covariance_program.split_rows(*shape)  # which has to end for a matrix without columns, too
+    assert result == [(low, min(low + size, shape[0])) for low in range(0, shape[0], size)]

@@ -73,8 +73,8 @@ def test_moments_of_a_row_do_not_depend_on_others(variant):
 @pytest.mark.parametrize(("n", "d"), SHAPES)
 def test_sums(n, d, shifted):
     x, base, _, _, prior_mean, tau, rho = draw(n, d)
-    given = prior_mean if shifted else NOTHING
-    h, g = same_bits([sums(kernel, x, base, given, tau, rho) for kernel in KERNELS.values()])
+    values = prior_mean if shifted else NOTHING
+    h, g = same_bits([sums(kernel, x, base, values, tau, rho) for kernel in KERNELS.values()])
     prior_mean = prior_mean * shifted
     expected = reference.sums(x, base, prior_mean, tau, rho)
     bound = (n + d + 4) * 2.0**-52
@@ -120,9 +120,9 @@ def test_a_pass_is_its_steps(case):
 
     def fused(kernel):
         h, g, new = np.zeros((5, 5)), np.zeros(5), np.full((2, 150), np.nan)
-        found = kernel.renew(*arguments, x, base, 0.1 * mean, triangle, prior_mean, tau, rho, 0.9, 0.5, *new, h, g)
-        assert found[0] == -1
-        return *new, found[1], h, g
+        result = kernel.renew(*arguments, x, base, 0.1 * mean, triangle, prior_mean, tau, rho, 0.9, 0.5, *new, h, g)
+        assert result[0] == -1
+        return *new, result[1], h, g
 
     new_tau, new_rho, skipped, h, g = same_bits([fused(kernel) for kernel in KERNELS.values()])
     kernel = KERNELS[VARIANTS[0]]
@@ -149,17 +149,17 @@ def test_renewed_sites(likelihood, residual):
     y, m, v = np.array([1.0, -1.0, 1.0, -1.0, 1.0]), rng.normal(size=5), rng.uniform(0.2, 2.0, 5)
     tau, rho = rng.normal(size=5), np.array([0.1, -0.3, 5.0, 0.0, 1.0]) / v
     sites = settings(likelihood, y, 1.0, False, residual)
-    found = renew_sites(sites, slice(0, 5), m, v, tau, rho, 0.9, 0.4)
-    log_p = [partial(lambda y, f: log_ndtr(y * f), each) for each in y]
+    result = renew_sites(sites, slice(0, 5), m, v, tau, rho, 0.9, 0.4)
+    log_p = [partial(lambda y, f: log_ndtr(y * f), item) for item in y]
     residuals = np.broadcast_to(sites.residual, 5)
     expected = zip(
         *(reference.renew(log_p[i], m[i], v[i], tau[i], rho[i], 1.0, residuals[i], 0.9, 0.4) for i in range(5)),
         strict=True,
     )
-    *expected, alone = map(np.array, expected)
-    assert found[2] == np.sum(alone) == 2
-    np.testing.assert_allclose(found[:2], expected, rtol=EARLY, atol=AT_REST)
-    np.testing.assert_array_equal(found[0][alone], tau[alone])
+    *expected, single = map(np.array, expected)
+    assert result[2] == np.sum(single) == 2
+    np.testing.assert_allclose(result[:2], expected, rtol=EARLY, atol=AT_REST)
+    np.testing.assert_array_equal(result[0][single], tau[single])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -24,8 +24,8 @@ def by_the_book(x, base, y, noise, mean, covariance):
 def swept(variant, sites, x, base, mean, covariance):
     """State and sites after a sweep of a kernel, with its results."""
     state = mean.copy(), covariance.copy(), np.zeros(len(x)), np.zeros(len(x))
-    found = _core.load("ep", variant).sweep_rows(*sites.arguments(slice(None)), x, base, *state, 1.0, 1.0)
-    return *state, *found
+    result = _core.load("ep", variant).sweep_rows(*sites.arguments(slice(None)), x, base, *state, 1.0, 1.0)
+    return *state, *result
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (20, 3), (130, 7), (40, 8), (40, 9), (300, 21)])

@@ -70,18 +70,18 @@ def truth(kind, rows, origin, scale, mean, shape, height, weight=None):
     else:
         gain = gain_of(kind, mean) if kind == "seen" else None
         weights = reference.diagonal_weights(rows, origin, scale, mean, shape, height, gain)
-    found = reference.moments(weights, weight, kind != "full", kind == "seen")
-    return tuple((np.concatenate(parts[:-1], axis=1), parts[-1]) for parts in found)
+    result = reference.moments(weights, weight, kind != "full", kind == "seen")
+    return tuple((np.concatenate(parts[:-1], axis=1), parts[-1]) for parts in result)
 
 
-def assert_within_rounding(found, kind, *arguments, weight=None):
+def assert_within_rounding(result, kind, *arguments, weight=None):
     """Compare with the twin, each number to its own bound."""
-    assert_within(found, *truth(kind, *arguments, weight=weight))
+    assert_within(result, *truth(kind, *arguments, weight=weight))
 
 
-def assert_within(found, expected, bounds):
+def assert_within(result, expected, bounds):
     """Compare out and total, each number to its own bound."""
-    for name, value, correct, bound in zip(("out", "total"), found, expected, bounds, strict=True):
+    for name, value, correct, bound in zip(("out", "total"), result, expected, bounds, strict=True):
         assert np.all(np.abs(value - correct) <= bound), f"{name}: {np.max(np.abs(value - correct) / bound)} bounds off"
 
 
@@ -132,11 +132,11 @@ SIZES += [(9, 2, 63), (9, 33, 64), (12, 3, 65), (17, 7, 129), (33, 2, 200), (66,
 def test_moments_equal_the_naive_twin(kind, size, n_components, n):
     arguments = draw(kind, n, size, n_components, seed=n + size)
     weight = np.random.default_rng(n).gamma(1.0, size=n)
-    for each in (NO_WEIGHT, weight):
-        expected = truth(kind, *arguments, weight=each if len(each) else None)
+    for item in (NO_WEIGHT, weight):
+        expected = truth(kind, *arguments, weight=item if len(item) else None)
         for variant in VARIANTS:
-            found = run(kind, *arguments, weight=each, module=_core.load("gaussian_mixture", variant))
-            assert_within(found, *expected)
+            result = run(kind, *arguments, weight=item, module=_core.load("gaussian_mixture", variant))
+            assert_within(result, *expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,9 +166,9 @@ def test_moments_equal_the_naive_twin_anywhere(kind, n, size, n_components, seed
     if empty and n_components > 1:
         height[rng.integers(n_components)] = -np.inf
     weight = rng.gamma(1.0, size=n) * (rng.random(n) < 0.8)
-    found = run(kind, *arguments, height, weight=weight)
-    assert_within_rounding(found, kind, *arguments, height, weight=weight)
-    assert np.all(found[0][height == -np.inf] == 0)
+    result = run(kind, *arguments, height, weight=weight)
+    assert_within_rounding(result, kind, *arguments, height, weight=weight)
+    assert np.all(result[0][height == -np.inf] == 0)
 
 
 def test_hundreds_of_coordinates():
@@ -320,10 +320,10 @@ def test_unit_weights_change_no_moment(kind):
 def test_rows_of_weight_zero_change_no_moment(kind):
     arguments = draw(kind, 300, 5, 3)
     weight = np.where(np.arange(300) < 256, 0.7, 0.0)
-    whole = run(kind, *arguments, weight=weight)
+    full = run(kind, *arguments, weight=weight)
     start = run(kind, arguments[0][:256], *arguments[1:], weight=weight[:256])
-    np.testing.assert_array_equal(whole[0], start[0])
-    assert whole[1] == start[1]
+    np.testing.assert_array_equal(full[0], start[0])
+    assert full[1] == start[1]
 
 
 @pytest.mark.parametrize("kind", ["full", "diagonal"])
@@ -390,8 +390,8 @@ def test_alignment_threads_and_read_only_arrays_change_no_bit(variant, size):
     for array in (*copies, *rest):
         array.flags.writeable = False
     with ThreadPoolExecutor(2) as pool:
-        for found in pool.map(lambda copy: run("full", copy, *rest, module=module), copies):
-            assert_same_bits(found, expected)
+        for result in pool.map(lambda copy: run("full", copy, *rest, module=module), copies):
+            assert_same_bits(result, expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -403,15 +403,15 @@ def test_a_row_does_not_depend_on_its_neighbours(variant):
         together = np.empty((len(rows), 4))
         assert function(rows, *rest, together) == -1
         for i in range(0, len(rows), 7):
-            alone = np.empty((1, 4))
-            assert function(rows[i : i + 1], *rest, alone) == -1
-            assert_same_bits(alone, together[i : i + 1])
+            single = np.empty((1, 4))
+            assert function(rows[i : i + 1], *rest, single) == -1
+            assert_same_bits(single, together[i : i + 1])
         weight = np.zeros(len(rows))
         weight[-1] = 1.0
         in_company = run(kind, rows, *rest, height, weight=weight, module=module)
-        alone = run(kind, rows[-1:], *rest, height, weight=np.ones(1), module=module)
-        np.testing.assert_array_equal(in_company[0], alone[0])  # 0.0 and -0.0 are the same here
-        assert in_company[1] == alone[1]
+        single = run(kind, rows[-1:], *rest, height, weight=np.ones(1), module=module)
+        np.testing.assert_array_equal(in_company[0], single[0])  # 0.0 and -0.0 are the same here
+        assert in_company[1] == single[1]
 
 
 # ---------------------------------------------------------------------------------------------- bad rows
@@ -494,8 +494,8 @@ def test_blocks_are_added_up_along_the_tree(variant, kind):
         rows, *place = draw(kind, n, 3, 2, seed=n)
         weight = np.random.default_rng(n).gamma(1.0, size=n)
         module = _core.load("gaussian_mixture", variant)
-        for each in (NO_WEIGHT, weight):
-            parts = (run(kind, rows[a:b], *place, weight=each[a:b], module=module) for a, b in split_rows(n, 64))
-            assert_same_bits(run(kind, rows, *place, weight=each, module=module, block_rows=64), merge(parts))
+        for item in (NO_WEIGHT, weight):
+            parts = (run(kind, rows[a:b], *place, weight=item[a:b], module=module) for a, b in split_rows(n, 64))
+            assert_same_bits(run(kind, rows, *place, weight=item, module=module, block_rows=64), merge(parts))
         rows[n - 1] = np.inf
         assert call(kind, rows, *place, module=module, block_rows=64)[0] == n - 1

@@ -19,10 +19,10 @@ def draw(n):
     return factor @ factor.T / n, rng.uniform(0.5, 2.0, n), rng.normal(size=n)
 
 
-def assert_lower(found, expected):
+def assert_lower(result, expected):
     """The lower triangle is right, and nothing was written above it."""
-    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=SOLVES, atol=SUMS * np.max(np.abs(expected)))
-    assert np.all(np.isnan(found[np.triu_indices(len(found), 1)]))
+    np.testing.assert_allclose(np.tril(result), np.tril(expected), rtol=SOLVES, atol=SUMS * np.max(np.abs(expected)))
+    assert np.all(np.isnan(result[np.triu_indices(len(result), 1)]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -64,8 +64,8 @@ def test_weights_and_covariance(variant):
         for left_out in {0, n - 1}:
             some = lower(inverse)
             kernel.covariance(some, np.where(np.arange(n) == left_out, 0.0, 1.0 / root), 0, n)
-            kept = np.where(np.arange(n) == left_out, 0.0, 1.0)
-            assert_lower(some, np.tril(covariance) * np.outer(kept, kept))
+            stored = np.where(np.arange(n) == left_out, 0.0, 1.0)
+            assert_lower(some, np.tril(covariance) * np.outer(stored, stored))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

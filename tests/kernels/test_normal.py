@@ -61,7 +61,7 @@ def test_published_numbers(variant):
 def test_log_cdf_and_hazard_to_5_eps():
     z = np.concatenate([np.linspace(-40, 37, 1500), np.linspace(-1, 1, 100), [-1e-300, 0.0, 1e-300, -1e-9, 1e-9]])
     z = np.concatenate([z, -np.geomspace(40, 1e5, 60)])
-    exact = [truth(each) for each in z]
+    exact = [truth(item) for item in z]
     log_cdf, hazard = log_cdf_hazard(VARIANTS[-1], z)
     assert relative(log_cdf, [e[0] for e in exact]) < 5 * EPS
     assert relative(hazard, [e[1] for e in exact]) < 5 * EPS
@@ -69,7 +69,7 @@ def test_log_cdf_and_hazard_to_5_eps():
 
 def test_curvature_and_its_complement():
     z = np.concatenate([np.linspace(-40, 37, 400), -np.geomspace(40, 1e5, 60)])
-    exact = [truth(each) for each in z]
+    exact = [truth(item) for item in z]
     w, variance, pull = curvature(VARIANTS[-1], z)
     assert relative(w, [e[2] for e in exact]) < 1e-14
     assert relative(variance, [e[3] for e in exact]) < 1e-14

@@ -31,12 +31,12 @@ def test_each_response_has_its_own_bits(name, variant, powers):
     mean, variance = RNG.normal(0.5, 2.0, size=(A, N)), np.exp(RNG.normal(0.0, 2.0, size=(A, N)))
     kernel, sites = _core.load("sites", variant), np.empty((3, A, N))
     kind, parameters = several[0]._kind, np.array([kernel_settings(likelihood)[1] for likelihood in several])
-    encoded = [encode_observations(likelihood, each) for likelihood, each in zip(several, y, strict=True)]
+    encoded = [encode_observations(likelihood, item) for likelihood, item in zip(several, y, strict=True)]
     numbers, extra = (np.array(part) for part in zip(*encoded, strict=True))
     kernel.evaluate_responses(kind, parameters, power, numbers, extra, mean, variance, *sites)
     for a in range(A):
-        alone = np.empty((3, N))
-        kernel.evaluate(kind, parameters[a], power, *encoded[a], mean[a], variance[a], True, *alone)
-        assert sites[:, a].tobytes() == alone.tobytes()
+        single = np.empty((3, N))
+        kernel.evaluate(kind, parameters[a], power, *encoded[a], mean[a], variance[a], True, *single)
+        assert sites[:, a].tobytes() == single.tobytes()
     nothing = np.empty((0, N))
     kernel.evaluate_responses(kind, parameters[:0], power, *[nothing] * 4, *[nothing] * 3)

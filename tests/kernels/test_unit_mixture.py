@@ -39,10 +39,10 @@ def draw(n, n_components, seed=0, spread=3.0, offset=0.0):
     return y, centres + rng.normal(size=n_components), -rng.exponential(size=n_components), 0.5
 
 
-def assert_within_rounding(found, *arguments):
+def assert_within_rounding(result, *arguments):
     """Compare N, D, L, Q with the twin's, each to its own bound."""
     names, expected, bounds = "NDLQ", reference.statistics(*arguments), reference.rounding(*arguments)
-    for name, value, truth, bound in zip(names, found, expected, bounds, strict=True):
+    for name, value, truth, bound in zip(names, result, expected, bounds, strict=True):
         assert np.all(np.abs(value - truth) <= bound), f"{name}: {np.max(np.abs(value - truth) / bound)} bounds off"
 
 
@@ -56,7 +56,7 @@ def test_many_digits():
         totals = {name: mp.mpf(0) for name in ("N0", "N1", "D0", "D1", "L", "Q")}
         for point in map(mp.mpf, y):
             d = [point - mp.mpf(m) for m in mean]
-            weight = [mp.exp(mp.mpf(c) - mp.mpf(h) * each**2) for c, each in zip(log_weight, d, strict=True)]
+            weight = [mp.exp(mp.mpf(c) - mp.mpf(h) * item**2) for c, item in zip(log_weight, d, strict=True)]
             totals["L"] += mp.log(sum(weight))
             for k in range(2):
                 r = weight[k] / sum(weight)
@@ -78,11 +78,11 @@ def test_many_digits():
 )
 def test_statistics_equal_the_naive_twin(variant, n, n_components):
     arguments = draw(n, n_components, seed=n)
-    found = statistics(*arguments, module=_core.load("unit_mixture", variant))
-    assert_within_rounding(found, *arguments)
+    result = statistics(*arguments, module=_core.load("unit_mixture", variant))
+    assert_within_rounding(result, *arguments)
     expected = reference.statistics(*arguments)
-    np.testing.assert_allclose(found[0], expected[0].astype(float), rtol=SUMS)
-    assert found[2:] == pytest.approx([float(x) for x in expected[2:]], rel=SUMS)
+    np.testing.assert_allclose(result[0], expected[0].astype(float), rtol=SUMS)
+    assert result[2:] == pytest.approx([float(x) for x in expected[2:]], rel=SUMS)
 
 
 def test_thousands_of_components():
@@ -108,9 +108,9 @@ def test_statistics_equal_the_naive_twin_anywhere(n, n_components, seed, spread,
     if empty and n_components > 1:
         log_weight[rng.integers(n_components)] = -np.inf
     arguments = np.ldexp(y, scale), np.ldexp(mean, scale), log_weight, np.ldexp(h, -2 * scale)
-    found = statistics(*arguments)
-    assert_within_rounding(found, *arguments)
-    assert np.all(found[0][log_weight == -np.inf] == 0)
+    result = statistics(*arguments)
+    assert_within_rounding(result, *arguments)
+    assert np.all(result[0][log_weight == -np.inf] == 0)
 
 
 @pytest.mark.parametrize("spread", [0.01, 3.0, 200.0])
@@ -142,9 +142,9 @@ def test_points_far_from_all_components(distance):
     rng = np.random.default_rng(1)
     y = np.concatenate([rng.normal(size=40), [distance, -distance], rng.normal(size=40)])
     arguments = y, np.array([0.0, 0.5, -0.25]), np.array([0.0, -1.0, -2.0]), 0.5
-    found = statistics(*arguments)
-    assert np.all(np.isfinite(np.concatenate([found[0], found[1], found[2:]])))
-    assert_within_rounding(found, *arguments)
+    result = statistics(*arguments)
+    assert np.all(np.isfinite(np.concatenate([result[0], result[1], result[2:]])))
+    assert_within_rounding(result, *arguments)
     resp, _ = responsibilities(*arguments)
     np.testing.assert_allclose(resp.sum(axis=1), 1, rtol=5e-15)
     if distance == 1e8:  # the nearest mean takes all; at 1e150 no double tells which one that is
@@ -285,8 +285,8 @@ def test_alignment_and_threads_change_no_bit(variant):
     for copy in copies:
         copy[:] = y
     with ThreadPoolExecutor(2) as pool:
-        for found in pool.map(lambda copy: statistics(copy, mean, log_weight, h, module=module), copies):
-            for a, b in zip(found, expected, strict=True):
+        for result in pool.map(lambda copy: statistics(copy, mean, log_weight, h, module=module), copies):
+            for a, b in zip(result, expected, strict=True):
                 np.testing.assert_array_equal(bits(a), bits(b))
 
 
@@ -298,9 +298,9 @@ def test_a_point_does_not_depend_on_its_neighbours(variant):
         some = slice(0, 40)
         resp, log_density = responsibilities(y[some], mean, log_weight, h, module)
         for i in range(len(y[some])):
-            alone = responsibilities(y[i : i + 1], mean, log_weight, h, module)
-            np.testing.assert_array_equal(bits(alone[0][0]), bits(resp[i]))
-            np.testing.assert_array_equal(bits(alone[1][0]), bits(log_density[i]))
+            single = responsibilities(y[i : i + 1], mean, log_weight, h, module)
+            np.testing.assert_array_equal(bits(single[0][0]), bits(resp[i]))
+            np.testing.assert_array_equal(bits(single[1][0]), bits(log_density[i]))
 
 
 # ---------------------------------------------------------------------------------------------- bad points
@@ -375,9 +375,9 @@ def test_blocks_are_added_up_along_the_tree(variant, n):
         out, totals = np.empty((3, 2)), np.empty(2)
         return module.statistics(y, *place, True, out, totals, size), out, totals
 
-    status, *found = sums(y, 64)
+    status, *result = sums(y, 64)
     assert status == -1
-    for one, other in zip(found, merge(tuple(sums(y[a:b])[1:]) for a, b in split_rows(n, 64)), strict=True):
+    for one, other in zip(result, merge(tuple(sums(y[a:b])[1:]) for a, b in split_rows(n, 64)), strict=True):
         assert one.tobytes() == other.tobytes()
     y[n - 1] = np.inf
     assert sums(y, 64)[0] == n - 1

@@ -49,9 +49,9 @@ def test_sums(n_rows, n, observed):
     np.testing.assert_allclose(W, expected.astype(float), rtol=0, atol=SUMS * np.abs(W).max())
     np.testing.assert_allclose(residual, (prior - np.sum(expected**2, axis=1)).astype(float), rtol=SUMS)
     spread = 1.0 + fraction * rho * residual
-    whole, moved = reference.added(np.zeros((n, n)), np.zeros(n), W, tau / spread, rho / spread)
+    full, moved = reference.added(np.zeros((n, n)), np.zeros(n), W, tau / spread, rho / spread)
     scale = np.sqrt(np.outer(*2 * [np.abs(rho / spread) @ W**2]))
-    np.testing.assert_allclose(A / scale, np.tril(whole.astype(float)) / scale, rtol=0, atol=SUMS)
+    np.testing.assert_allclose(A / scale, np.tril(full.astype(float)) / scale, rtol=0, atol=SUMS)
     np.testing.assert_allclose(r, moved.astype(float), rtol=0, atol=SUMS * np.max(np.abs(tau / spread) @ np.abs(W)))
     loss = np.where(fraction == 0, rho * residual, np.log(spread) / np.where(fraction == 0, 1.0, fraction))
     squares = -fraction * tau**2 / spread * residual if y is None else rho / spread * y**2
@@ -69,18 +69,18 @@ def test_the_same_whatever_is_known_and_kept(n_rows, n):
     X, L = rng.normal(size=(n_rows, 2)), triangle(n)
     target, K = program.against(rng.normal(size=(n, 2))), np.empty((n_rows, n))
     assert target.fill(X, K) == n_rows
-    known = add(MAIN, K, L, prior, tau, rho, fraction)
+    truth = add(MAIN, K, L, prior, tau, rho, fraction)
     for keep in (False, True):
         _, W, *sums = add(MAIN, 0.0 * K, L, prior, tau, rho, fraction, target=target, X=X, keep=keep)
-        same_bits([tuple(known[2:]), tuple(sums)])
-        assert not keep or np.array_equal(W, known[1])
+        same_bits([tuple(truth[2:]), tuple(sums)])
+        assert not keep or np.array_equal(W, truth[1])
     A, r, numbers = np.zeros((n, n), order="F"), np.zeros(n), np.zeros(5)
-    rest = prior, known[2], tau, rho, fraction, np.zeros(0), A, r, numbers
-    assert MAIN.add_rows(None, np.zeros((0, 0)), L, known[1], True, *rest) == n_rows
-    same_bits([tuple(known[3:]), (A, r, numbers)])
+    rest = prior, truth[2], tau, rho, fraction, np.zeros(0), A, r, numbers
+    assert MAIN.add_rows(None, np.zeros((0, 0)), L, truth[1], True, *rest) == n_rows
+    same_bits([tuple(truth[3:]), (A, r, numbers)])
     single, residual = K[-1:].copy(), np.empty(1)
     _core.best("sparse_gp").solve_rows(L, single, prior[-1:], residual)
-    same_bits([(known[1][-1:], known[2][-1:]), (single, residual)])
+    same_bits([(truth[1][-1:], truth[2][-1:]), (single, residual)])
 
 
 @pytest.mark.parametrize("bad", [0, 3, 100, 199])

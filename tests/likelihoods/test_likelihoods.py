@@ -97,7 +97,7 @@ def from_table(entry):
 @pytest.mark.parametrize("name", sorted({entry["likelihood"] for entry in TABLE}))
 def test_golden_moments(name):
     """From tests/golden/make_likelihoods.py."""
-    entries = [each for each in TABLE if each["likelihood"] == name]
+    entries = [item for item in TABLE if item["likelihood"] == name]
     for entry in entries:
         assert_golden(entry, [float(a[0]) for a in from_table(entry)])
     assert len(entries) >= 15
@@ -110,30 +110,32 @@ def test_golden_moments(name):
 def test_the_last_sites_of_a_tile_count(name, sizes, variant):
     """The last row takes each entry of the table in turn, the others one with the fewest nodes."""
     likelihood = getattr(likelihoods, name)()
-    entries = [each for each in TABLE if each["likelihood"] == name and each["power"] == 1]
+    entries = [item for item in TABLE if item["likelihood"] == name and item["power"] == 1]
     other = min(entries, key=lambda entry: entry["variance"])
     for n in (*range(1, 34), *sizes):
         for entry in entries[:: 1 if n % 16 < 2 else 4]:
             rows = [other] * (n - 1) + [entry]
             y, mean, variance = (np.array([row[key] for row in rows], dtype=float) for key in ("y", "mean", "variance"))
             checked = np.ascontiguousarray(likelihood.check(y))
-            found = np.transpose(kernel(likelihood, checked, 1, mean, variance, variant))
-            assert_golden(entry, found[-1])
-            assert_golden(rows[0], found[0])
-            np.testing.assert_array_equal(found[:-1], np.broadcast_to(found[0], (n - 1, 5)))
+            result = np.transpose(kernel(likelihood, checked, 1, mean, variance, variant))
+            assert_golden(entry, result[-1])
+            assert_golden(rows[0], result[0])
+            np.testing.assert_array_equal(result[:-1], np.broadcast_to(result[0], (n - 1, 5)))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", ["Probit", "Logit", "Gaussian", "Laplace"])
 def test_every_row_has_its_own_power(name, variant):
-    entries = [each for each in TABLE if each["likelihood"] == name]
-    entries = [each for each in entries if each["parameters"] == entries[0]["parameters"]]
+    entries = [item for item in TABLE if item["likelihood"] == name]
+    entries = [value for value in entries if value["parameters"] == entries[0]["parameters"]]
     likelihood = getattr(likelihoods, name)(**entries[0]["parameters"])
-    columns = (np.array([each[key] for each in entries], dtype=float) for key in ("y", "power", "mean", "variance"))
+    columns = (
+        np.array([element[key] for element in entries], dtype=float) for key in ("y", "power", "mean", "variance")
+    )
     y, power, mean, variance = columns
     assert len(set(power)) > 1
-    found = kernel(likelihood, np.ascontiguousarray(likelihood.check(y)), power, mean, variance, variant)
-    for entry, at in zip(entries, np.transpose(found), strict=True):
+    result = kernel(likelihood, np.ascontiguousarray(likelihood.check(y)), power, mean, variance, variant)
+    for entry, at in zip(entries, np.transpose(result), strict=True):
         assert_golden(entry, at)
 
 
@@ -146,7 +148,7 @@ def test_logit_far_below_zero(variant):
     log_z, d1, d2, _, rho = kernel(Logit(), y, 1.0, m, v, variant)
     np.testing.assert_allclose(log_z, m + 0.5 * v, rtol=LAST_BIT)
     np.testing.assert_allclose(d1, y, rtol=LAST_BIT)
-    np.testing.assert_allclose(d2, -np.exp(m + 1.5 * v), rtol=2e-12)
+    np.testing.assert_allclose(d2, -np.exp(m + 1.5 * v), rtol=SOLVES)
     np.testing.assert_array_equal(rho, -d2)
 
 
@@ -159,8 +161,8 @@ def test_no_counts_far_below_zero(likelihood, variant):
     log_z, d1, d2, tau, rho = kernel(likelihood, np.zeros(40), 1.0, m, v, variant)
     rate = np.exp(m + 0.5 * v)
     np.testing.assert_allclose(log_z, -rate, rtol=0, atol=ROUNDING)
-    for found, true in ((-d1, rate), (-d2, rate), (rho, rate), (-tau, rate * (1.0 - m))):
-        np.testing.assert_allclose(found, true, rtol=LOSSES)
+    for result, true in ((-d1, rate), (-d2, rate), (rho, rate), (-tau, rate * (1.0 - m))):
+        np.testing.assert_allclose(result, true, rtol=LOSSES)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -205,8 +207,8 @@ def test_a_site_does_not_depend_on_its_neighbours(likelihood, y):
     together = kernel(likelihood, checked, 1, mean, variance)
     apart = kernel(likelihood, checked, np.ones(n), mean, variance)
     for i in range(n):
-        alone = kernel(likelihood, checked[i : i + 1], 1, mean[i : i + 1], variance[i : i + 1])
-        assert [a[0] for a in alone] == [a[i] for a in together] == [a[i] for a in apart]
+        single = kernel(likelihood, checked[i : i + 1], 1, mean[i : i + 1], variance[i : i + 1])
+        assert [a[0] for a in single] == [a[i] for a in together] == [a[i] for a in apart]
 
 
 @pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH[10:], *TIMES])
@@ -432,9 +434,9 @@ def test_one_trial_is_a_label_and_none_is_nothing(link, label):
     mean, variance, likelihood = 10 * rng.normal(size=200), 10.0 ** rng.uniform(-12, 8, 200), Binomial(link)
     for power in (1.0, 0.3):
         for k, y in ((1, 1.0), (0, -1.0)):
-            found = kernel(likelihood, np.tile([float(k), 1.0], (200, 1)), power, mean, variance)
+            result = kernel(likelihood, np.tile([float(k), 1.0], (200, 1)), power, mean, variance)
             exact = kernel(label, np.full(200, y), power, mean, variance)
-            for mine, theirs, near in zip(found, exact, (1e-13, *[1e-250] * 4), strict=True):
+            for mine, theirs, near in zip(result, exact, (1e-13, *[1e-250] * 4), strict=True):
                 np.testing.assert_allclose(mine, theirs, rtol=INTEGRAL, atol=near)
     assert not np.any(likelihood.log_tilted([0, 0], mean, variance))
     assert likelihood.log_p(np.zeros(2), 3.0) == 0.0
@@ -513,11 +515,11 @@ def test_labels_sum_to_one(likelihood, mean, sd):
 @given(y=st.integers(-50, 50), mean=st.integers(-50, 50), shift=st.integers(-(2**20), 2**20), sd=SD)
 def test_noise_does_not_know_where_zero_is(likelihood, y, mean, shift, sd):
     """Whole numbers, whose differences are exact."""
-    here = likelihood.log_tilted(y, mean, sd * sd)
-    there = likelihood.log_tilted(y + shift, mean + shift, sd * sd)
-    np.testing.assert_allclose(there[0], here[0], rtol=LOSSES, atol=LOSSES)
-    np.testing.assert_allclose(there[1], here[1], rtol=AT_REST, atol=AT_REST / sd)
-    np.testing.assert_allclose(there[2], here[2], rtol=AT_REST, atol=AT_REST / sd**2)
+    result = likelihood.log_tilted(y, mean, sd * sd)
+    other = likelihood.log_tilted(y + shift, mean + shift, sd * sd)
+    np.testing.assert_allclose(other[0], result[0], rtol=LOSSES, atol=LOSSES)
+    np.testing.assert_allclose(other[1], result[1], rtol=AT_REST, atol=AT_REST / sd)
+    np.testing.assert_allclose(other[2], result[2], rtol=AT_REST, atol=AT_REST / sd**2)
 
 
 @given(mean=st.floats(-20, 20), sd=SD, cuts=st.lists(st.floats(-10, 10), min_size=1, max_size=5, unique=True))
@@ -530,17 +532,17 @@ def test_ordered_classes_sum_to_one(mean, sd, cuts):
 @given(mean=st.floats(-50, 50), sd=SD, bound=st.floats(-5, 5))
 def test_an_interval_without_one_bound_is_probit(mean, sd, bound):
     for side, y in ((1.0, (bound, np.inf)), (-1.0, (-np.inf, bound))):
-        here = Interval(1.0).log_tilted(y, mean, sd * sd)
-        np.testing.assert_allclose(here, Probit().log_tilted(side, mean - bound, sd * sd), rtol=LOSSES, atol=1e-250)
+        result = Interval(1.0).log_tilted(y, mean, sd * sd)
+        np.testing.assert_allclose(result, Probit().log_tilted(side, mean - bound, sd * sd), rtol=LOSSES, atol=1e-250)
     assert Interval(1.0).log_tilted((-np.inf, np.inf), mean, sd * sd) == (0.0, 0.0, 0.0)
 
 
 def test_two_ordered_classes_are_probit():
     mean = np.linspace(-9, 9, 7)
-    for here, there in zip(
+    for result, other in zip(
         OrderedProbit([0.0]).log_tilted(1, mean, 2.0), Probit().log_tilted(1, mean, 2.0), strict=True
     ):
-        np.testing.assert_allclose(here, there, rtol=ROUNDING)
+        np.testing.assert_allclose(result, other, rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("y", [0, 4, 60])
@@ -713,8 +715,8 @@ def test_parameters_are_checked():
 )
 def test_log_densities_of_lists_are_those_of_arrays(likelihood):
     y = [[0, 1], [1, 2]] if likelihood._y_ndim == 2 else [1, 1]
-    found = likelihood.log_p(y, [0.5, 1.5])
-    np.testing.assert_array_equal(found, likelihood.log_p(np.array(y), np.array([0.5, 1.5])))
+    result = likelihood.log_p(y, [0.5, 1.5])
+    np.testing.assert_array_equal(result, likelihood.log_p(np.array(y), np.array([0.5, 1.5])))
 
 
 def test_log_densities_that_are_complex_are_refused():

@@ -38,9 +38,9 @@ class Every(likelihoods.Likelihood):
 @pytest.mark.parametrize("unit", [1.0, 1e8, 1e-8])
 def test_free_numbers_stand_for_values(unit):
     free, likelihood = FreeParameters(Every(), tuple(VALUES), unit), Every()
-    again = free.unpack(free.pack(likelihood), Every(1.0, 1.0, 1.0, 0.5, (0.0, 1.0, 2.0)))
+    second = free.unpack(free.pack(likelihood), Every(1.0, 1.0, 1.0, 0.5, (0.0, 1.0, 2.0)))
     for name, value in VALUES.items():
-        assert np.allclose(getattr(again, name), value, rtol=SUMS, atol=0), name
+        assert np.allclose(getattr(second, name), value, rtol=SUMS, atol=0), name
 
 
 @pytest.mark.parametrize("domain", VALUES)
@@ -57,10 +57,10 @@ def test_slopes_are_those_of_the_values(domain, unit):
 def test_open_likelihoods_say_what_they_lack(likelihood):
     (name,) = list_open_parameters(likelihood)
     y = [[0.0, 1.0]] if isinstance(likelihood, likelihoods.Interval) else [1.0]
-    words = f"{name} of {type(likelihood).__name__} is open .None.: give a number, or fit a model, which finds it"
-    with pytest.raises(ValueError, match=words):
+    message = f"{name} of {type(likelihood).__name__} is open .None.: give a number, or fit a model, which finds it"
+    with pytest.raises(ValueError, match=message):
         likelihood.log_p(likelihood.check(y), np.zeros(1))
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         likelihood.log_tilted(y, 0.0, 1.0)
 
 
@@ -70,7 +70,7 @@ def test_classes_of_open_thresholds():
 
 
 @pytest.mark.parametrize(
-    ("declared", "value", "error", "words"),
+    ("declared", "value", "error", "message"),
     [
         ({"size": "scale"}, 1.0, TypeError, "Own must be a dataclass with the fields in its parameters, 'size'"),
         ({"width": "width"}, 1.0, ValueError, "domain of width in parameters of Own must be one of"),
@@ -80,14 +80,14 @@ def test_classes_of_open_thresholds():
         ({"width": "increasing"}, (1.0, 1.0), ValueError, "width of Own must be increasing"),
     ],
 )
-def test_wrong_declarations(declared, value, error, words):
+def test_wrong_declarations(declared, value, error, message):
     @dataclass(frozen=True)
     class Own(likelihoods.Likelihood):
         width: object = 1.0
         parameters = declared
 
     for make in (check_declared, GLM, lambda own: GaussianProcess(covariances.RBF(), own)):
-        with pytest.raises(error, match=words):
+        with pytest.raises(error, match=message):
             make(Own(value))
 
 

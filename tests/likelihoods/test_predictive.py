@@ -145,10 +145,10 @@ def test_moments_of_far_and_narrow_beliefs_keep_their_digits():
 def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
     """Of counts the first number at which the integrated distribution function is at least q."""
     more, q = known(likelihood), np.array([1e-4, 0.05, 0.5, 0.9, 1 - 1e-6])
-    found = likelihood.quantile(
+    result = likelihood.quantile(
         q, MEANS[:, None], VARIANCES[:, None], **{k: np.full((5, 1), v) for k, v in more.items()}
     )
-    for (m, v), row in zip(BELIEFS, found, strict=True):
+    for (m, v), row in zip(BELIEFS, result, strict=True):
         for p, y in zip(q, row, strict=True):
             at = averaged(lambda f, y=y: likelihood.cdf(y, f, **more), m, v)
             if likelihood in COUNTS:
@@ -165,13 +165,13 @@ def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
 @pytest.mark.parametrize("r", [2.0, 0.01])
 def test_counts_of_any_size_have_quantiles(r, mean):
     q, tail = np.array([1e-9, 0.3, 0.5, 1 - 1e-9]), 1 - np.array([1e-9, 0.3, 0.5, 1 - 1e-9])
-    here, known = np.full(4, mean), np.zeros(4)
-    assert np.allclose(np.log(Poisson().quantile(q, here, known)), mean, rtol=0, atol=SOLVES)
-    assert np.allclose(np.log(Poisson().quantile(q, here, known + 0.25)), mean + 0.5 * special.ndtri(q), atol=OPTIMUM)
+    result, truth = np.full(4, mean), np.zeros(4)
+    assert np.allclose(np.log(Poisson().quantile(q, result, truth)), mean, rtol=0, atol=SOLVES)
+    assert np.allclose(np.log(Poisson().quantile(q, result, truth + 0.25)), mean + 0.5 * special.ndtri(q), atol=OPTIMUM)
     zero = np.exp(-r * (mean - np.log(r)))  # all but the chance of no count
     expected = np.where(q > zero, special.gammaincinv(r, q) / r * np.exp(mean), 0.0)
     expected = np.where(tail < 0.5, special.gammainccinv(r, tail) / r * np.exp(mean), expected)
-    assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=EARLY, atol=0)
+    assert np.allclose(NegativeBinomial(r).quantile(q, result, truth), expected, rtol=EARLY, atol=0)
 
 
 @pytest.mark.long
@@ -184,17 +184,17 @@ def test_quantiles_beyond_float64_say_so(likelihood):
 
 
 def test_tails_of_few_degrees_of_freedom_are_powers():
-    one, known = np.ones(2), np.zeros(2)
+    one, truth = np.ones(2), np.zeros(2)
     likelihood = StudentT(0.01, 2.0)
-    low, high = likelihood.quantile(np.array([0.01, 0.99]), known, known)
+    low, high = likelihood.quantile(np.array([0.01, 0.99]), truth, truth)
     assert np.isclose(high, -low, rtol=AT_REST)
     assert np.allclose(
-        likelihood.cdf(np.array([low, 1e200]), known), [0.01, 1 - likelihood.cdf(-1e200, 0.0)], rtol=AT_REST
+        likelihood.cdf(np.array([low, 1e200]), truth), [0.01, 1 - likelihood.cdf(-1e200, 0.0)], rtol=AT_REST
     )
     ratio = likelihood.cdf(-1e250, 0.0) / likelihood.cdf(-1e60, 0.0)
     assert np.isclose(ratio, 10.0 ** (-1.9), rtol=SOLVES)
     with pytest.raises(OverflowError, match="quantiles"):
-        StudentT(1e-6, 1.0).quantile(0.1 * one, known, one)
+        StudentT(1e-6, 1.0).quantile(0.1 * one, truth, one)
 
 
 def test_what_is_below_float64_is_zero():

@@ -348,11 +348,11 @@ def test_sites_do_not_depend_on_each_other():
     mean, sd = draw(SITES_PER_CHUNK + 40, seed=1)
     together = log_tilted(of_all, mean, sd**2)
     some = np.arange(0, mean.size, 37)
-    alone = [
+    single = [
         log_tilted(lambda f, _, i=i: of_all(f, np.full(f.shape[0], i)), mean[i : i + 1], sd[i : i + 1] ** 2)
         for i in some
     ]
-    assert_same([a[some] for a in together], np.array(alone)[:, :, 0].T, sd[some], 1e-13)
+    assert_same([a[some] for a in together], np.array(single)[:, :, 0].T, sd[some], 1e-13)
     assert_same(together, log_tilted(of_all, mean, sd**2), sd, 1e-15)
 
 

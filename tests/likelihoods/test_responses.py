@@ -62,9 +62,9 @@ def test_log_p_in_both_tails(name, parameters, observations):
                 exact, slope, _ = map(float, density(mp.mpf(f), y, **parameters))
             if abs(exact) > 1e200:
                 continue
-            found = float(np.ravel(likelihood.log_p(checked, np.array([f])))[0])
+            result = float(np.ravel(likelihood.log_p(checked, np.array([f])))[0])
             near = 1e-15 * (5.0 + abs(slope) * (1.0 + abs(f) + abs(np.log(max(np.min(np.abs(y)), 1e-12)))))
-            assert abs(found - exact) <= 1e-13 * abs(exact) + near, (y, f, found, exact)
+            assert abs(result - exact) <= 1e-13 * abs(exact) + near, (y, f, result, exact)
 
 
 @pytest.mark.parametrize("likelihood", [make_likelihood(name) for name in SPECIAL_RESPONSES])
@@ -127,8 +127,8 @@ def test_distribution_function_of_successes(precision, f):
     likelihood, n = likelihoods.BetaBinomial(precision), 40
     a, b = precision / (1 + np.exp(-f)), precision / (1 + np.exp(f))
     total = np.cumsum(stats.betabinom.pmf(np.arange(n + 1), n, a, b))
-    found = likelihood.cdf(np.arange(-1.0, n + 2), np.full(n + 3, f), n)
-    np.testing.assert_allclose(found, [0.0, *total, 1.0], rtol=0, atol=LOSSES)
+    result = likelihood.cdf(np.arange(-1.0, n + 2), np.full(n + 3, f), n)
+    np.testing.assert_allclose(result, [0.0, *total, 1.0], rtol=0, atol=LOSSES)
     assert likelihood.cdf(np.zeros(1), np.zeros(1), 0) == 1.0
 
 

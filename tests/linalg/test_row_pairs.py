@@ -52,20 +52,20 @@ def test_dense_algebra(name, is_sorted, monkeypatch):
     rho, tau, a = rng.normal(size=N), rng.normal(size=N), rng.normal(size=n)
     u, factors = rng.normal(size=(3, n)), np.array([1.0, -1.0, 2.0])
     i, j = lower.indices, np.repeat(np.arange(n), np.diff(lower.indptr))
-    found = []
+    results = []
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
             inverse = np.cos(i + j)  # any symmetric matrix
             variances = pairs.variances(inverse, threads)
             less = inverse.copy()
             row_pairs.subtract_products(lower.indptr, lower.indices, u, factors, less, threads)
-            found.append(
+            results.append(
                 (pairs.sum(rho, threads), variances, pairs.matvec(a, threads), pairs.transposed(tau, threads), less)
             )
-    for other in found[1:]:
-        for one, two in zip(found[0], other, strict=True):
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
-    values, variances, Xa, sums, less = found[0]
+    values, variances, Xa, sums, less = results[0]
     Z = np.zeros((n, n))
     Z[i, j] = Z[j, i] = np.cos(i + j)
     scale = np.abs(X).T @ (np.abs(rho)[:, None] * np.abs(X)) + 2.0
@@ -87,9 +87,9 @@ def test_variances_of_rows_from_the_selected_inverse():
         values[at] = pairs.sum(rho, threads) + 0.1 * (lower.indices == columns)
         assert cholesky.factor(values, threads) == 0
         cholesky.invert(values, threads)
-        found = pairs.variances(values[at], threads)
+        result = pairs.variances(values[at], threads)
     covariance = np.linalg.inv(0.1 * np.eye(60) + X.T @ (rho[:, None] * X))
-    np.testing.assert_allclose(found, np.sum((X @ covariance) * X, axis=1), rtol=SOLVES)
+    np.testing.assert_allclose(result, np.sum((X @ covariance) * X, axis=1), rtol=SOLVES)
 
 
 def test_the_rows_of_the_caller_stay_as_they_are():

@@ -98,9 +98,9 @@ def work(cholesky, matrix, n_threads, b):
     values = stored(cholesky, matrix)
     with Threads(n_threads) as threads:
         assert cholesky.factor(values, threads) == 0
-        given = b.copy()
+        inputs = b.copy()
         solutions = [cholesky.solve(values, b, threads, half=half) for half in ("both", "forward", "backward")]
-        np.testing.assert_array_equal(b, given)
+        np.testing.assert_array_equal(b, inputs)
         inverse = values.copy()
         cholesky.invert(inverse, threads)
     return values, *solutions, inverse
@@ -112,9 +112,9 @@ def check(matrix, order=None):
     cholesky = analysed(matrix, order)
     assert np.array_equal(np.sort(cholesky.order), np.arange(n))
     b = np.random.default_rng(1).normal(size=(3, n))
-    values, x, y, z, inverse = found = work(cholesky, matrix, 1, b)
+    values, x, y, z, inverse = result = work(cholesky, matrix, 1, b)
     for n_threads in (2, 3):
-        for one, other in zip(found, work(cholesky, matrix, n_threads, b), strict=True):
+        for one, other in zip(result, work(cholesky, matrix, n_threads, b), strict=True):
             np.testing.assert_array_equal(one, other)
 
     order = cholesky.order
@@ -172,13 +172,13 @@ def test_several_tiles(large, monkeypatch):
     n = len(matrix)
     cholesky = analysed(matrix)
     b = np.random.default_rng(1).normal(size=(2, n))
-    found = work(cholesky, matrix, 1, b)
-    for one, other in zip(found, work(cholesky, matrix, 3, b), strict=True):
+    result = work(cholesky, matrix, 1, b)
+    for one, other in zip(result, work(cholesky, matrix, 3, b), strict=True):
         np.testing.assert_array_equal(one, other)
     inverse = np.linalg.inv(matrix)
-    np.testing.assert_allclose(found[1], b @ inverse, rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(result[1], b @ inverse, rtol=0, atol=SOLVES)
     i, j = np.nonzero(matrix)
-    np.testing.assert_allclose(found[-1][cholesky.positions(i, j)], inverse[i, j], rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(result[-1][cholesky.positions(i, j)], inverse[i, j], rtol=0, atol=SOLVES)
 
 
 @pytest.mark.parametrize("name", ["grid", "crossed", "dense"])
@@ -191,9 +191,9 @@ def test_one_right_hand_side_and_many(name, monkeypatch):
         cholesky.factor(values, threads)
         together = cholesky.solve(values, b, threads)
         for row, x in zip(b, together, strict=True):
-            alone = cholesky.solve(values, row, threads)
-            assert alone.shape == row.shape
-            np.testing.assert_allclose(alone, x, rtol=0, atol=SOLVES * np.max(np.abs(x)))
+            single = cholesky.solve(values, row, threads)
+            assert single.shape == row.shape
+            np.testing.assert_allclose(single, x, rtol=0, atol=SOLVES * np.max(np.abs(x)))
         assert cholesky.solve(values, b[:0], threads).shape == (0, len(matrix))
         monkeypatch.setattr(sparse_cholesky, "ENTRIES_PER_SOLVE", 50)  # a supernode or two in a call
         np.testing.assert_allclose(cholesky.solve(values, np.asfortranarray(b), threads), together, rtol=0, atol=LOSSES)
@@ -219,8 +219,8 @@ def test_pickles():
 
 def test_patterns_in_either_triangle_and_twice():
     matrix = MATRICES["crossed"]
-    whole = sparse.csc_array(matrix)
-    twice = SparseCholesky(whole.indptr, whole.indices, np.arange(len(matrix)))
+    full = sparse.csc_array(matrix)
+    twice = SparseCholesky(full.indptr, full.indices, np.arange(len(matrix)))
     once = analysed(matrix, np.arange(len(matrix)))
     assert twice.n_entries == once.n_entries
     np.testing.assert_array_equal(stored(twice, matrix), stored(once, matrix))
@@ -286,15 +286,15 @@ def test_the_pivot_that_is_not_positive_is_named(bad, natural, task, monkeypatch
     cut = matrix.copy()
     cut[bad, bad] = -1.0
     n = len(matrix)
-    for each in (matrix, cut):
-        lower = sparse.csc_array(np.tril(each))
+    for item in (matrix, cut):
+        lower = sparse.csc_array(np.tril(item))
         order = np.arange(n) if natural else fill_reducing_order(lower.indptr, lower.indices)
-        first = reference.factor(each[np.ix_(order, order)])[1]
+        first = reference.factor(item[np.ix_(order, order)])[1]
         expected = order[first - 1] + 1 if first else 0
-        cholesky = analysed(each, order)
+        cholesky = analysed(item, order)
         for n_threads in (1, 2, 3):
             with Threads(n_threads) as threads:
-                assert cholesky.factor(stored(cholesky, each), threads) == expected
+                assert cholesky.factor(stored(cholesky, item), threads) == expected
 
 
 @pytest.mark.parametrize("n", [3, 40, 300])
@@ -315,7 +315,7 @@ def test_chains_in_closed_form(n, natural):
     indptr = np.concatenate([2 * at, [2 * n - 1]])
     cholesky = SparseCholesky(indptr, np.repeat(at, 2)[1:], at if natural else None)
     diagonal, beside = cholesky.positions(at, at), cholesky.positions(at[1:], at[:-1])
-    found = []
+    results = []
     for n_threads in (1, 2):
         with Threads(n_threads) as threads:
             values = np.zeros(cholesky.n_entries)
@@ -325,10 +325,10 @@ def test_chains_in_closed_form(n, natural):
             assert cholesky.factor(values, threads) == 0
             np.testing.assert_allclose(cholesky.log_determinant(values), np.log1p(-(phi**2)), rtol=0, atol=LAST_BIT * n)
             cholesky.invert(values, threads)
-            found.append(values)
-    np.testing.assert_array_equal(*found)
-    np.testing.assert_allclose(found[0][diagonal], 1.0 / (1.0 - phi**2), rtol=SUMS)
-    np.testing.assert_allclose(found[0][beside], phi / (1.0 - phi**2), rtol=SUMS)
+            results.append(values)
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0][diagonal], 1.0 / (1.0 - phi**2), rtol=SUMS)
+    np.testing.assert_allclose(results[0][beside], phi / (1.0 - phi**2), rtol=SUMS)
     with Threads(1) as threads:
         values[:] = 0.0
         values[diagonal], values[diagonal[-1]], values[beside] = 2.0, 1.0, -1.0

@@ -30,22 +30,22 @@ def draw(n):
 
 def check(work, start, expected):
     """The lower triangle is right to rounding, the rest is left alone, and threads do not matter to any bit."""
-    found = []
+    results = []
     for n_threads in (1, 2, 3):
         out = lower(start)
         with Threads(n_threads) as threads:
             work(out, threads)
-        found.append(out)
-    assert np.all(np.isnan(found[0][np.triu_indices(len(start), 1)]))
-    np.testing.assert_allclose(np.tril(found[0]), np.tril(expected), rtol=0, atol=SUMS * np.max(np.abs(expected)))
-    for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+        results.append(out)
+    assert np.all(np.isnan(results[0][np.triu_indices(len(start), 1)]))
+    np.testing.assert_allclose(np.tril(results[0]), np.tril(expected), rtol=0, atol=SUMS * np.max(np.abs(expected)))
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 def test_a_task_a_call_gives_the_same_bits(monkeypatch):
     """Kernels return between tasks, so that Ctrl-C is heard."""
     matrix, _ = draw(3 * tiled.TILE_ROWS - 1)
-    found = []
+    results = []
     for most in (tiled.MOST_FLOPS, 1e-3):
         monkeypatch.setattr(tiled, "MOST_FLOPS", most)
         with Threads(2) as threads:
@@ -56,8 +56,8 @@ def test_a_task_a_call_gives_the_same_bits(monkeypatch):
             tiled.add_squares(out, matrix[:3], matrix[3:5], threads)
             tiled.stack(out, matrix[:, :300].copy(), threads)
             tiled.solve(out, out[:5], threads)
-            found.append(out)
-    np.testing.assert_array_equal(found[0], found[1])
+            results.append(out)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_who_is_interrupted_ends_the_work_of_all():
@@ -113,16 +113,16 @@ def test_rows_are_stacked_below_a_triangle(n, m, triangular):
     columns = np.random.default_rng(3).normal(size=(n, n if triangular else m))
     columns = np.tril(columns) if triangular else columns
     expected = np.linalg.qr(np.concatenate([factor.T, columns.T]), mode="r").T
-    found = []
+    results = []
 
     def work(a, threads):
         tiled.stack(a, columns.copy(), threads, triangular=triangular)
-        found.append(np.diag(a))
+        results.append(np.diag(a))
         a *= np.sign(np.diag(a))
 
     check(work, factor, expected * np.sign(np.diag(expected)))
-    assert np.all(found[0] == found[1])
-    assert np.all(found[0] == found[2])
+    assert np.all(results[0] == results[1])
+    assert np.all(results[0] == results[2])
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 9), (128, 130), (270, 290)])
@@ -131,17 +131,17 @@ def test_orthonormal_columns(n, d):
     rows = np.random.default_rng(5).normal(size=(n, d))
     rows[n // 2] = rows[0]
     rows[n // 3] = 0.0
-    found = []
+    results = []
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
-            found.append(tiled.orthonormalize(rows, threads))
-    columns, triangle = found[0]
+            results.append(tiled.orthonormalize(rows, threads))
+    columns, triangle = results[0]
     np.testing.assert_array_equal(triangle, np.tril(triangle))
     np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=ROUNDING)
     np.testing.assert_allclose(triangle @ columns.T, rows, rtol=0, atol=SUMS)
-    for each in found[1:]:
-        np.testing.assert_array_equal(each[0], columns)
-        np.testing.assert_array_equal(each[1], triangle)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result[0], columns)
+        np.testing.assert_array_equal(result[1], triangle)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
@@ -161,18 +161,18 @@ def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
 def test_solve(n, m, inverted, transposed):
     _, factor = draw(n)
     rows = np.random.default_rng(2).normal(size=(m, n))
-    given = lower(solve_triangular(factor, np.eye(n), lower=True) if inverted else factor)
-    given.flags.writeable = False
+    values = lower(solve_triangular(factor, np.eye(n), lower=True) if inverted else factor)
+    values.flags.writeable = False
     expected = solve_triangular(factor, rows.T, lower=True, trans=int(transposed)).T
-    found = []
+    results = []
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
             out = rows.copy()
-            assert tiled.solve(given, out, threads, inverted=inverted, transposed=transposed) is out
-            found.append(out)
-    np.testing.assert_allclose(found[0], expected, rtol=0, atol=SUMS * np.max(np.abs(expected)) * 10)
-    np.testing.assert_array_equal(found[1], found[0])
-    np.testing.assert_array_equal(found[2], found[0])
+            assert tiled.solve(values, out, threads, inverted=inverted, transposed=transposed) is out
+            results.append(out)
+    np.testing.assert_allclose(results[0], expected, rtol=0, atol=SUMS * np.max(np.abs(expected)) * 10)
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])
 
 
 def test_solve_takes_rows_in_any_order():

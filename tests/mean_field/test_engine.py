@@ -258,8 +258,8 @@ def test_squarem_is_the_formula_of_the_paper():
     rv = Fraction(-1, 8) + 2 * Fraction(-27, 16)
     vv = Fraction(1, 16) + 2 * Fraction(81, 64)
     a = -rv / vv  # the step length is -a
-    wanted = [1 - 2 * a / 2 + a**2 / 4, 2 - 2 * a * Fraction(3, 2) + a**2 * Fraction(9, 8)]
-    np.testing.assert_allclose(history.squarem(), [float(each) for each in wanted], atol=LAST_BIT)
+    expected = [1 - 2 * a / 2 + a**2 / 4, 2 - 2 * a * Fraction(3, 2) + a**2 * Fraction(9, 8)]
+    np.testing.assert_allclose(history.squarem(), [float(item) for item in expected], atol=LAST_BIT)
     assert history.squarem() is None  # it wants two sweeps in a row before the next
 
 

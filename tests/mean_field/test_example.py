@@ -52,7 +52,7 @@ def test_log_evidence_is_elbo_plus_kl():
     tau, mu = np.exp(t), 1.0 + u * np.exp(-0.5 * t)
     cell = np.exp(0.5 * t) * (t[1, 0] - t[0, 0]) * (u[0, 1] - u[0, 0])  # dmu dtau
     joint = stats.norm(0.3, tau**-0.5).logpdf(mu) + stats.gamma(2.0, scale=1.0).logpdf(tau)
-    joint = joint + sum(stats.norm(each, tau**-0.5).logpdf(mu) for each in x)
+    joint = joint + sum(stats.norm(item, tau**-0.5).logpdf(mu) for item in x)
     assert log_evidence == pytest.approx(np.log(np.sum(np.exp(joint) * cell)), abs=AT_REST)
     log_q = stats.norm(post["mean"].mean, post["mean"].variance ** 0.5).logpdf(mu)
     log_q = log_q + stats.gamma(post["precision"].shape, scale=1.0 / post["precision"].rate).logpdf(tau)
@@ -94,8 +94,8 @@ def test_log_evidence_keeps_its_digits(shape, rate):
         expected += mp.log(mp.mpf(2) / 6) / 2 - 4 * mp.log(2 * mp.pi) / 2
     rise = 0.5 * squares
     growth = np.log1p(rise / rate) if rise < rate else np.log(rate + rise) - np.log(rate)
-    found = log_gamma_ratio(shape, half) - shape * growth - half * np.log(2 * np.pi * (rate + rise))
-    assert found + 0.5 * np.log(2 / 6) == pytest.approx(float(expected), rel=SUMS, abs=SUMS)
+    result = log_gamma_ratio(shape, half) - shape * growth - half * np.log(2 * np.pi * (rate + rise))
+    assert result + 0.5 * np.log(2 / 6) == pytest.approx(float(expected), rel=SUMS, abs=SUMS)
 
 
 def test_a_posterior_of_the_example_is_saved_and_read(tmp_path):

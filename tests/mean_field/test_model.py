@@ -129,9 +129,9 @@ def test_initial_factors_and_callbacks():
     X, y = regression(2, 40, 3)
     model, seen = Ard(X, y), []
     first = mean_field.fit(model)
-    again = mean_field.fit(model, initial=first.factors)
-    assert again.n_iter < first.n_iter
-    assert again.elbo >= first.elbo - 1e-12
+    second = mean_field.fit(model, initial=first.factors)
+    assert second.n_iter < first.n_iter
+    assert second.elbo >= first.elbo - 1e-12
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
         post = mean_field.fit(model, callback=lambda event: seen.append(event.objective) or event.n_iter == 3)
     assert post.n_iter == len(seen) == 3

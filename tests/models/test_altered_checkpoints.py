@@ -58,12 +58,12 @@ def begin(fit, path):
         value(fit, checkpoint=path, checkpoint_every=0.0, callback=fail)
 
 
-def leaves(told, path=()):
+def leaves(settings, path=()):
     """Yield the way to each number, text and truth value in JSON."""
-    if isinstance(told, dict | list):
-        for key, each in told.items() if isinstance(told, dict) else enumerate(told):
-            yield from leaves(each, (*path, key))
-    elif told is not None:
+    if isinstance(settings, dict | list):
+        for key, item in settings.items() if isinstance(settings, dict) else enumerate(settings):
+            yield from leaves(item, (*path, key))
+    elif settings is not None:
         yield path
 
 
@@ -81,7 +81,7 @@ def alter_settings(content, chance):
         case str():
             place[last] = f"{place[last]}1"
         case number:
-            place[last] = chance.choice([each for each in (number + 1, -number, 2 * number, 0, 0.5) if each != number])
+            place[last] = chance.choice([item for item in (number + 1, -number, 2 * number, 0, 0.5) if item != number])
     content[HEADER_NAME] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
 
 
@@ -118,17 +118,17 @@ def check(fit, path, chance, n_alterations):
     """Alter the checkpoint of a fit again and again: each is refused before any work."""
     begin(fit, path)
     with np.load(path) as file:
-        whole = {name: file[name] for name in file.files}
+        full = {name: file[name] for name in file.files}
     for number in range(n_alterations):
-        content = dict(whole)
-        while bits(content) == bits(whole):  # an exchange of equal arrays, or twice infinity
-            (alter_settings if number % 3 == 0 or len(whole) == 1 else alter_array)(content, chance)
+        content = dict(full)
+        while bits(content) == bits(full):  # an exchange of equal arrays, or twice infinity
+            (alter_settings if number % 3 == 0 or len(full) == 1 else alter_array)(content, chance)
         with open(path, "wb") as file:
             np.savez(file, **content)
         with pytest.raises(ValueError, match=REFUSED.format(path=path)):
             value(fit, checkpoint=path, callback=lambda event: 1 / 0)
     with open(path, "wb") as file:
-        np.savez(file, **whole)
+        np.savez(file, **full)
     assert value(fit, checkpoint=path) == value(fit)
 
 
@@ -149,10 +149,10 @@ def test_altered_bytes_are_refused_or_say_nothing(name, tmp_path):
     """As the times in the directory of the archive, of which no checksum is kept."""
     fit, path, chance = FITS[name], tmp_path / "fit.npz", random.Random(name)
     begin(fit, path)
-    whole, plain, refused = path.read_bytes(), value(fit), 0
+    full, plain, refused = path.read_bytes(), value(fit), 0
     for _ in range(100):
-        content = bytearray(whole)
-        content[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        content = bytearray(full)
+        content[chance.randrange(len(full))] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
         try:
             assert value(fit, checkpoint=path) == plain

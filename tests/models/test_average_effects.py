@@ -77,10 +77,10 @@ def test_regressions_by_mean_field_have_the_averages_of_their_draws(model, y, in
         return inverse_link(np.column_stack(np.broadcast_arrays(1.0, x, b)) @ weights).mean(axis=0)
 
     x, b = FRAME["x"].to_numpy(), FRAME["b"].to_numpy()
-    wanted = [average(x, b), average(x, 1) - average(x, 0), average(x + 0.5, b) - average(x - 0.5, b)]
+    expected = [average(x, b), average(x, 1) - average(x, 0), average(x + 0.5, b) - average(x - 0.5, b)]
     tables = [posterior.average_predictions(features), posterior.average_comparisons(features, ["b", "x"])]
     means, sds = ([*tables[0].columns[name], *tables[1].columns[name]] for name in ("mean", "sd"))
-    for mean, sd, draws in zip(means, sds, wanted, strict=True):
+    for mean, sd, draws in zip(means, sds, expected, strict=True):
         assert abs(mean - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
         assert sd == pytest.approx(draws.std(), rel=0.08)
     slope = posterior.average_slopes(features, "x").columns["mean"][0]

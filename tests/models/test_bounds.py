@@ -66,12 +66,12 @@ def test_sites_of_points_and_factors_of_groups_are_refused_with_their_size(monke
     x, groups = rng.normal(size=(3000, 2)), {name: rng.integers(0, 200, 3000) for name in "gh"}
     model = cavity.MixedGLM(["g", "h"], "probit", intercept=True)
     monkeypatch.setattr("cavity.base.arrays._memory", lambda: 50_000)
-    heard = []
+    reports = []
     with pytest.raises(MemoryError, match=r"their sites, of shape \(3000, 3\) needs 72000 bytes"):
-        cavity.Clutter().fit(x, callback=heard.append)
+        cavity.Clutter().fit(x, callback=reports.append)
     with pytest.raises(MemoryError, match=r"sparse factor of a matrix of 402 rows, .* needs [0-9]{6} bytes"):
-        model.fit(x[:, :1], x[:, 1] > 0, groups=groups, callback=heard.append)
-    assert heard == []
+        model.fit(x[:, :1], x[:, 1] > 0, groups=groups, callback=reports.append)
+    assert reports == []
 
 
 def test_rows_that_are_left_out_need_no_memory(monkeypatch):
@@ -142,12 +142,12 @@ SITES = {  # a fit, and how many times it asks for each site: in a sweep, and be
 @pytest.mark.parametrize("name", SITES)
 @pytest.mark.filterwarnings("ignore::cavity.errors.ConvergenceWarning", "ignore::cavity.errors.SettingsWarning")
 def test_sites_are_asked_for_as_often_as_max_iter_allows(name, max_iter):
-    fit, each, besides = SITES[name]
+    fit, item, besides = SITES[name]
     likelihood = Contradiction()
     posterior = fit(likelihood, max_iter)
     assert posterior.n_iter == max_iter
     assert not posterior.converged
-    assert ROWS <= likelihood.sites <= (each * max_iter + besides) * ROWS
+    assert ROWS <= likelihood.sites <= (item * max_iter + besides) * ROWS
 
 
 @pytest.mark.sample(2)
@@ -186,7 +186,7 @@ PASSES = {  # a fit of a file, and how many times it is read: in a pass, and bes
 @pytest.mark.parametrize("name", PASSES)
 @pytest.mark.filterwarnings("ignore::cavity.errors.ConvergenceWarning", "ignore::cavity.errors.SettingsWarning")
 def test_files_are_read_as_often_as_max_iter_allows(name, max_iter, tmp_path, monkeypatch):
-    fit, each, besides = PASSES[name]
+    fit, item, besides = PASSES[name]
     np.save(tmp_path / "rows.npy", READ)
     np.save(tmp_path / "numbers.npy", READ[:, 0])
     read, fill = [], NpyFile.fill
@@ -197,7 +197,7 @@ def test_files_are_read_as_often_as_max_iter_allows(name, max_iter, tmp_path, mo
 
     monkeypatch.setattr(NpyFile, "fill", counted)
     assert fit(tmp_path / "rows.npy", max_iter=max_iter).n_iter <= max_iter
-    assert len(READ) <= sum(read) <= (each * max_iter + besides) * len(READ) + 100  # a sample
+    assert len(READ) <= sum(read) <= (item * max_iter + besides) * len(READ) + 100  # a sample
 
 
 def test_a_search_evaluates_a_bounded_number_of_places():

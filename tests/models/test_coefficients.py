@@ -98,10 +98,10 @@ def test_draws_are_of_the_coefficients_of_the_table():
 def test_draws_for_arviz():
     arviz = pytest.importorskip("arviz")
     posterior = replace(FITS["glm"](), columns=("a", "b", "c"))
-    found = posterior.to_arviz(50, rng=0).posterior["coefficients"]
-    assert found.dims == ("chain", "draw", "coefficient")
-    assert found["coefficient"].values.tolist() == ["a", "b", "c"]
-    np.testing.assert_array_equal(found.values[0], posterior.sample(50, rng=0))
+    result = posterior.to_arviz(50, rng=0).posterior["coefficients"]
+    assert result.dims == ("chain", "draw", "coefficient")
+    assert result["coefficient"].values.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(result.values[0], posterior.sample(50, rng=0))
     assert len(arviz.summary(posterior.to_arviz(200, rng=1))) == 3
 
 

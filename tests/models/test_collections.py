@@ -51,10 +51,10 @@ def scheduler(request):
             yield
 
 
-def same(found, known):
-    assert found.elbo == known.elbo
-    assert found.n_iter == known.n_iter
-    assert np.array_equal(found.mean, known.mean)
+def same(result, truth):
+    assert result.elbo == truth.elbo
+    assert result.n_iter == truth.n_iter
+    assert np.array_equal(result.mean, truth.mean)
 
 
 MIXTURE = cavity.GaussianMixture(3)
@@ -62,12 +62,12 @@ MIXTURE = cavity.GaussianMixture(3)
 
 @pytest.mark.long_cases("client")
 def test_a_mixture_has_the_same_bits(scheduler):
-    known, weighted = MIXTURE.fit(X), MIXTURE.fit(X, sample_weight=W)
-    same(MIXTURE.fit(array(X).persist()), known)
-    found = MIXTURE.fit(frame(copies=W), sample_weight="copies")
-    same(found, weighted)
-    assert found.columns == ("height", "width")
-    assert found.roles == {"sample_weight": "copies"}
+    truth, weighted = MIXTURE.fit(X), MIXTURE.fit(X, sample_weight=W)
+    same(MIXTURE.fit(array(X).persist()), truth)
+    posterior = MIXTURE.fit(frame(copies=W), sample_weight="copies")
+    same(posterior, weighted)
+    assert posterior.columns == ("height", "width")
+    assert posterior.roles == {"sample_weight": "copies"}
 
 
 @pytest.mark.long
@@ -86,10 +86,10 @@ def test_other_mixtures_have_the_same_bits():
 
 def test_selection_reads_where_the_rows_are(tmp_path):
     model, options = cavity.GaussianMixture(1, covariance="spherical"), {"n_components": [2, 3], "tol": 1e-3}
-    known = cavity.select_components(model, X, **options)
+    truth = cavity.select_components(model, X, **options)
     for _ in range(2):  # the second one is done already
-        found = cavity.select_components(model, array(X), checkpoint=tmp_path / "fit", **options)
-        assert np.array_equal(found.elbo, known.elbo)
+        result = cavity.select_components(model, array(X), checkpoint=tmp_path / "fit", **options)
+        assert np.array_equal(result.elbo, truth.elbo)
 
 
 @pytest.mark.long_cases("client")
@@ -99,10 +99,10 @@ def test_regressions_have_the_same_bits(scheduler):
         cavity.LogisticRegression(intercept=False, prior_variance=1.0),
     )
     same(linear.fit(frame(y=Y), "y"), linear.fit(X, Y))
-    known = logistic.fit(X, LABELS)
-    found = logistic.fit(array(X).persist(), array(LABELS).persist())
-    same(found, known)
-    assert found.classes == (3, 5)
+    truth = logistic.fit(X, LABELS)
+    posterior = logistic.fit(array(X).persist(), array(LABELS).persist())
+    same(posterior, truth)
+    assert posterior.classes == (3, 5)
 
 
 def test_arrays_and_truth_values():
@@ -111,20 +111,20 @@ def test_arrays_and_truth_values():
         cavity.LogisticRegression(intercept=False, prior_variance=1.0),
     )
     same(linear.fit(array(X), array(Y)), linear.fit(X, Y))
-    found = logistic.fit(frame(up=Y > 0), "up")
-    same(found, logistic.fit(X, Y > 0))
-    assert found.classes is None
+    posterior = logistic.fit(frame(up=Y > 0), "up")
+    same(posterior, logistic.fit(X, Y > 0))
+    assert posterior.classes is None
 
 
 def test_bad_rows_are_named():
     rows, y = X.copy(), Y.copy()
     rows[30_000, 1], y[9] = np.nan, np.inf
-    for model, given in (
+    for model, values in (
         (cavity.LinearRegression(intercept=False), array(Y)),
         (cavity.LogisticRegression(intercept=False), array(LABELS)),
     ):
         with pytest.raises(ValueError, match=r"X must be finite, got X\[30000, 1\] = nan \(row 3998 of chunk 2\)"):
-            model.fit(array(rows), given)
+            model.fit(array(rows), values)
     with pytest.raises(ValueError, match=r"y must be finite, got y\[9\] = inf \(row 9 of chunk 0\)"):
         cavity.LinearRegression(intercept=False).fit(array(X), array(y))
     with pytest.raises(ValueError, match=r"y must have one entry per row of X, that is 40000, got 39999"):
@@ -158,24 +158,24 @@ GLMS = {
 def test_glms_have_the_same_bits(case):
     model, options = GLMS[case]
     y = {"offset": np.round(np.abs(Y)), "outliers": Y}.get(case, LABELS)
-    given = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
-    known, found = model.fit(X, y, **options), model.fit(array(X), array(y), **given)
-    assert found.log_evidence == known.log_evidence
-    assert found.n_iter == known.n_iter
-    assert found.classes == known.classes
+    values = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+    truth, result = model.fit(X, y, **options), model.fit(array(X), array(y), **values)
+    assert result.log_evidence == truth.log_evidence
+    assert result.n_iter == truth.n_iter
+    assert result.classes == truth.classes
     for name in ("mean", "covariance"):
-        assert np.array_equal(getattr(found, name), getattr(known, name))
+        assert np.array_equal(getattr(result, name), getattr(truth, name))
     if case not in ("stochastic", "adf"):
-        assert np.array_equal(found.loo_log_density, known.loo_log_density)
-        assert np.array_equal(found.sites.tau, known.sites.tau)
+        assert np.array_equal(result.loo_log_density, truth.loo_log_density)
+        assert np.array_equal(result.sites.tau, truth.sites.tau)
 
 
 def test_a_glm_has_the_same_bits_by_a_client(client):
     with dask.config.set(scheduler=client):
-        found = PROBIT.fit(frame(kind=LABELS).persist(), "kind")
-    known = PROBIT.fit(X, LABELS)
-    assert found.log_evidence == known.log_evidence
-    assert found.columns == ("height", "width")
+        posterior = PROBIT.fit(frame(kind=LABELS).persist(), "kind")
+    truth = PROBIT.fit(X, LABELS)
+    assert posterior.log_evidence == truth.log_evidence
+    assert posterior.columns == ("height", "width")
 
 
 def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
@@ -185,13 +185,13 @@ def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
     model = cavity.GLM(cavity.likelihoods.StudentT(1.0, 0.01), intercept=False, prior_variance=1e4)
     options = {"max_iter": 6, "tol": 1e-14}
     with pytest.warns(ConvergenceWarning):
-        known = model.fit(rows, y, **options)
+        truth = model.fit(rows, y, **options)
     monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", 2)
     with pytest.warns(ConvergenceWarning):
-        found = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
-    assert np.any(known.trace["improper"])
-    assert found.log_evidence == known.log_evidence
-    assert np.array_equal(found.trace["change"], known.trace["change"])
+        posterior = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
+    assert np.any(truth.trace["improper"])
+    assert posterior.log_evidence == truth.log_evidence
+    assert np.array_equal(posterior.trace["change"], truth.trace["change"])
 
 
 @pytest.mark.long
@@ -218,18 +218,18 @@ def test_what_needs_the_rows_in_one_process_is_refused():
 def test_clutter_has_the_bits_of_points_at_hand(columns):
     model = cavity.Clutter(clutter_variance=60.0, noise_variance=4.0)
     points = X[:, :columns]
-    here = model.fit(points, schedule="parallel", damping=0.8)
-    there = model.fit(array(points), schedule="parallel", damping=0.8)
-    assert here.n_iter == there.n_iter > 2
-    for name, known in here.to_arrays()[0].items():
-        np.testing.assert_array_equal(there.to_arrays()[0][name], known, err_msg=name)
-    np.testing.assert_array_equal(here.loo_log_density, there.loo_log_density)
+    result = model.fit(points, schedule="parallel", damping=0.8)
+    other = model.fit(array(points), schedule="parallel", damping=0.8)
+    assert result.n_iter == other.n_iter > 2
+    for name, truth in result.to_arrays()[0].items():
+        np.testing.assert_array_equal(other.to_arrays()[0][name], truth, err_msg=name)
+    np.testing.assert_array_equal(result.loo_log_density, other.loo_log_density)
     with pytest.raises(ValueError, match="power must be 1"):
         model.fit(array(points), schedule="parallel", power=0.5)
 
 
 def test_models_of_one_process_say_so():
-    words = "is a collection of dask, and this is done with the rows in one process"
+    message = "is a collection of dask, and this is done with the rows in one process"
     covariance = cavity.covariances.RBF(1.0, [1.0, 1.0])
     for fit in (
         lambda: cavity.Clutter().fit(array(X), schedule="sequential"),
@@ -239,14 +239,14 @@ def test_models_of_one_process_say_so():
         ),
         lambda: cavity.StreamingGP(covariance, cavity.likelihoods.Gaussian(1.0)).fit(frame(y=Y), "y"),
     ):
-        with pytest.raises(TypeError, match=words):
+        with pytest.raises(TypeError, match=message):
             fit()
 
 
 def test_a_glm_takes_in_more_rows():
     fitted = PROBIT.fit(X[:100], LABELS[:100])
-    found = fitted.update(array(X), array(LABELS))
-    assert found.log_evidence == fitted.update(X, LABELS).log_evidence
+    posterior = fitted.update(array(X), array(LABELS))
+    assert posterior.log_evidence == fitted.update(X, LABELS).log_evidence
 
 
 def test_states_of_shards_merge_to_that_of_all_rows():
@@ -258,18 +258,18 @@ def test_states_of_shards_merge_to_that_of_all_rows():
     first, *others = dask.compute(*(dask.delayed(model.fit)(rows[part], y[part], learn=False) for part in parts))
     for other in others:
         first = first.merge(other)
-    whole = model.fit(rows, y, learn=False)
-    np.testing.assert_allclose(first.log_bound, whole.log_bound, rtol=INTEGRAL)
-    for found, known in zip(first.predict(rows[:50]), whole.predict(rows[:50]), strict=True):
-        np.testing.assert_allclose(found, known, rtol=OPTIMUM, atol=AT_REST)
+    full = model.fit(rows, y, learn=False)
+    np.testing.assert_allclose(first.log_bound, full.log_bound, rtol=INTEGRAL)
+    for result, truth in zip(first.predict(rows[:50]), full.predict(rows[:50]), strict=True):
+        np.testing.assert_allclose(result, truth, rtol=OPTIMUM, atol=AT_REST)
 
 
 def test_estimators_of_scikit_learn_do_not_load_collections():
     from cavity.sklearn import BayesianGaussianMixture, GaussianProcessRegressor
 
-    for estimator, given in ((BayesianGaussianMixture(), ()), (GaussianProcessRegressor(), (Y,))):
+    for estimator, values in ((BayesianGaussianMixture(), ()), (GaussianProcessRegressor(), (Y,))):
         with pytest.raises(TypeError, match="collections of dask would be read whole"):
-            estimator.fit(array(X), *given)
+            estimator.fit(array(X), *values)
 
 
 @pytest.mark.parametrize("n_rows", [N, 1000])  # those of few rows are read at once
@@ -286,10 +286,10 @@ def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
 
         monkeypatch.setattr(dask_scheduler, "warn", warn_and_scale)
         with dask.config.set(scheduler=client), pytest.warns(RuntimeWarning, match="no worker is connected") as caught:
-            found = cavity.LinearRegression(intercept=False).fit(array(X[:n_rows]), array(Y[:n_rows]))
-    same(found, cavity.LinearRegression(intercept=False).fit(X[:n_rows], Y[:n_rows]))
+            posterior = cavity.LinearRegression(intercept=False).fit(array(X[:n_rows]), array(Y[:n_rows]))
+    same(posterior, cavity.LinearRegression(intercept=False).fit(X[:n_rows], Y[:n_rows]))
     assert "Ctrl-C stops it" in warnings[0]
-    assert {each.filename for each in caught} == {__file__}
+    assert {item.filename for item in caught} == {__file__}
 
 
 def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
@@ -311,8 +311,8 @@ def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
 
         monkeypatch.setattr(dask_scheduler, "warn", scale)
         with dask.config.set(scheduler=client):
-            found = PROBIT.fit(array(X), array(LABELS), callback=leave)
-    known = PROBIT.fit(X, LABELS)
-    assert found.log_evidence == known.log_evidence
-    assert np.array_equal(found.sites.tau, known.sites.tau)
+            posterior = PROBIT.fit(array(X), array(LABELS), callback=leave)
+    truth = PROBIT.fit(X, LABELS)
+    assert posterior.log_evidence == truth.log_evidence
+    assert np.array_equal(posterior.sites.tau, truth.sites.tau)
     assert warnings == [(dask_scheduler.WITHOUT_WORKER, RuntimeWarning)] * 2

@@ -202,7 +202,7 @@ def test_another_order_is_told_and_differences_row_by_row_are_blank():
 
 
 def test_updates_are_of_all_rows():
-    whole, parts = NORMAL.observation_digest, [slice(0, 20), slice(20, 45), slice(45, 60)]
+    full, parts = NORMAL.observation_digest, [slice(0, 20), slice(20, 45), slice(45, 60)]
     model = likelihoods.Gaussian(4.0)
     gp = cavity.GaussianProcess(covariances.RBF())
     first = {
@@ -216,14 +216,14 @@ def test_updates_are_of_all_rows():
         for part in parts[1:]:
             rows = (Y[part],) if columns is None else (columns[part], Y[part])
             posterior = posterior.update(*rows)
-        assert posterior.observation_digest == whole, name
+        assert posterior.observation_digest == full, name
     later = glm(Y, model, parts[2]).update(X[:45], Y[:45])
-    assert later.observation_digest.unordered == whole.unordered
+    assert later.observation_digest.unordered == full.unordered
     with pytest.warns(cavity.NumericalWarning, match="in another order"):
         cavity.compare({"whole": NORMAL, "later": later})
     mixed = cavity.MixedGLM("g", model, effect_covariances={"g": 1.0}, **PRIOR)
     mixed = mixed.fit(X[:30], Y[:30], groups={"g": GROUPS["g"][:30]})
-    assert mixed.update(X[30:], Y[30:], groups={"g": GROUPS["g"][30:]}).observation_digest == whole
+    assert mixed.update(X[30:], Y[30:], groups={"g": GROUPS["g"][30:]}).observation_digest == full
 
 
 def test_shards_are_of_all_rows():
@@ -280,8 +280,8 @@ def test_rows_in_files_and_in_several_blocks_have_the_digest_of_those_in_memory(
 def test_rows_of_dask_have_the_digest_of_those_in_memory():
     dask_array = pytest.importorskip("dask.array")
     x = np.random.default_rng(3).normal(size=(300_000, 2))
-    there = cavity.GaussianMixture(1).fit(dask_array.from_array(x, chunks=(70_000, 2)))
-    assert there.observation_digest == ObservationDigest.of(x)
+    other = cavity.GaussianMixture(1).fit(dask_array.from_array(x, chunks=(70_000, 2)))
+    assert other.observation_digest == ObservationDigest.of(x)
     X, y = dask_array.from_array(x, chunks=(70_000, 2)), dask_array.from_array(x[:, 0], chunks=70_000)
     likelihood = likelihoods.Gaussian(1.0)
     glm = cavity.GLM(likelihood, prior_variance=1.0, intercept=False).fit(X, y)
@@ -303,9 +303,9 @@ def test_files_keep_the_digest_and_those_without_one_are_compared_as_before(tmp_
     }
     for name, posterior in fits.items():
         posterior.save(tmp_path / name)
-        again = cavity.load(tmp_path / name)
-        assert again.observation_digest == posterior.observation_digest
-        assert isinstance(again.observation_digest, ObservationDigest)
+        restored = cavity.load(tmp_path / name)
+        assert restored.observation_digest == posterior.observation_digest
+        assert isinstance(restored.observation_digest, ObservationDigest)
     old = replace(glm(np.exp(Y), likelihoods.Gaussian(4.0)), observation_digest=None)
     assert cavity.compare({"old": old, "new": NORMAL}).columns["rank"] == [1, 2]
     for kind in ("glm", "gaussian_mixture", "streaming_gp", "clutter"):

@@ -49,7 +49,7 @@ def test_there_is_a_maximum_where_the_columns_do_not_hold_the_constant():
         covariance = X[:, 1:] @ X[:, 1:].T + variance * np.eye(N)
         return -0.5 * (np.linalg.slogdet(2.0 * np.pi * covariance)[1] + 9.0 * np.linalg.inv(covariance).sum())
 
-    values = [evidence(each) for each in noise]
+    values = [evidence(item) for item in noise]
     assert abs(int(np.argmax(values)) - 150) <= 1
     assert posterior.log_evidence == pytest.approx(max(values), abs=EXPANSION)
 

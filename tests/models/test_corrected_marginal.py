@@ -62,7 +62,7 @@ def test_columns_that_are_scaled(method):
     y = rng.poisson(np.exp(0.3 * x[:, 0] - 1.0))
     model = cavity.GLM("poisson", prior_variance=1.0, prior_mean=0.0, intercept=True, standardize=True)
     posterior = model.fit(x, y, sample_weight=w)
-    a, b = (each.ravel() for each in np.meshgrid(np.linspace(-2.0, 1.2, 401), np.linspace(0.0, 1.6, 1601)))
+    a, b = (item.ravel() for item in np.meshgrid(np.linspace(-2.0, 1.2, 401), np.linspace(0.0, 1.6, 1601)))
     variances = posterior.model.prior_variance
     f = a + b * (x - posterior.centre) / posterior.spread
     log_joint = np.sum(w[:, None] * (y[:, None] * f - np.exp(f)), axis=0) - 0.5 * (
@@ -85,7 +85,7 @@ def test_rows_of_a_process(method):
     X, y = np.array([[0.0], [0.7], [1.5]]), np.array([0.0, 4.0, 0.0])
     posterior = cavity.GaussianProcess(RBF(2.0, 1.0), "poisson").fit(X, y, learn=False)
     t = np.linspace(-6.0, 5.0, 111)
-    f = np.stack([each.ravel() for each in np.meshgrid(t, t, t, indexing="ij")])
+    f = np.stack([item.ravel() for item in np.meshgrid(t, t, t, indexing="ij")])
     prior = 2.0 * np.exp(-0.5 * (X - X.T) ** 2)
     log_joint = y @ f - np.sum(np.exp(f), axis=0) - 0.5 * np.sum(f * np.linalg.solve(prior, f), axis=0)
     density = np.exp(log_joint - np.max(log_joint)).reshape(111, 111, 111).sum(axis=(1, 2))
@@ -120,7 +120,7 @@ def test_by_default_rows_mean_factors(rare):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "settings", "error", "words"),
+    ("arguments", "settings", "error", "message"),
     [
         (("x1",), {"method": "1step"}, ValueError, "X must be the rows of the fit once more"),
         (("x1", ROWS), {"method": "cumulants"}, ValueError, "method must be 'factors' or '1step'"),
@@ -131,8 +131,8 @@ def test_by_default_rows_mean_factors(rare):
         (("x1", ROWS), REST | {"weights": 1}, TypeError, "unexpected keyword argument 'weights'"),
     ],
 )
-def test_what_is_refused(rare, arguments, settings, error, words):
-    with pytest.raises(error, match=words):
+def test_what_is_refused(rare, arguments, settings, error, message):
+    with pytest.raises(error, match=message):
         rare.marginal(*arguments, **settings)
 
 

@@ -86,7 +86,7 @@ def test_every_likelihood_has_an_entry_in_the_table_of_prior_scales():
     assert set(PRIOR_SCALES) == {getattr(likelihoods, name) for name in likelihoods.__all__}
     logit, probit = 2.5, 2.5 / 1.7
     assert [find_prior_scale(likelihoods.Binomial(link)) for link in ("logit", "probit")] == [logit, probit]
-    assert [find_prior_scale(each) for each in (likelihoods.Logit(), likelihoods.Probit())] == [logit, probit]
+    assert [find_prior_scale(item) for item in (likelihoods.Logit(), likelihoods.Probit())] == [logit, probit]
 
     class OwnProbit(likelihoods.Probit):
         pass

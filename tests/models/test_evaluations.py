@@ -57,12 +57,12 @@ def search(name, path, killed_at=np.inf):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("killed_at", [0, 2, 9, 20])
 def test_a_gaussian_process_goes_on_where_it_was_killed(name, killed_at, tmp_path):
-    whole, n_whole = search_without_interruption(name)
+    full, n_whole = search_without_interruption(name)
     assert n_whole > 20
     with pytest.raises(Killed):
         search(name, tmp_path / "part", killed_at)
     result, n_rest = search(name, tmp_path / "part")
     assert n_rest <= n_whole - killed_at + 1  # the last one is made again, if its gradient was not known
-    assert result.hyperparameters == whole.hyperparameters
-    np.testing.assert_array_equal(result.trace["learning"], whole.trace["learning"])
+    assert result.hyperparameters == full.hyperparameters
+    np.testing.assert_array_equal(result.trace["learning"], full.trace["learning"])
     assert search(name, tmp_path / "part")[1] == 0

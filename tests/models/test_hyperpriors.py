@@ -38,9 +38,9 @@ def test_the_sum_of_log_evidence_and_log_prior_is_maximised():
     best = optimize.minimize(negative, [-0.5, 0.0], method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-13})
     posterior = fit_one_way({"sd": PC(0.5, 0.1), "noise_variance": LogNormal(0.8**2, 0.4)})
     names, values = posterior.hyperparameters.names, posterior.hyperparameters.values
-    found = dict(zip(names, values, strict=True))
-    np.testing.assert_allclose(found["sd(intercept | g)"], np.exp(best.x[0]), rtol=OPTIMUM)
-    np.testing.assert_allclose(found["noise_variance"], np.exp(2.0 * best.x[1]), rtol=OPTIMUM)
+    result = dict(zip(names, values, strict=True))
+    np.testing.assert_allclose(result["sd(intercept | g)"], np.exp(best.x[0]), rtol=OPTIMUM)
+    np.testing.assert_allclose(result["noise_variance"], np.exp(2.0 * best.x[1]), rtol=OPTIMUM)
     assert posterior.log_evidence == pytest.approx(-negative(best.x, with_prior=False), abs=OPTIMUM)
     assert posterior.hyperparameters.sd[0] is not None
 
@@ -92,15 +92,15 @@ def test_priors_of_an_autoregression_in_a_file(tmp_path):
     priors = {"ar1(t)": {"sd": PC(2.0), "rho": PCCorrelation(0.9, 0.7)}, "noise_variance": Gamma(2.0, 10.0)}
     model = cavity.MixedGLM([Autoregressive("t")], "gaussian", prior_variance=4.0, priors=priors)
     posterior = model.fit(np.ones((40, 1)), y, groups={"t": t})
-    found = dict(zip(posterior.hyperparameters.names, posterior.hyperparameters.values, strict=True))
-    sd, rho, variance = found["sd(ar1(t))"], found["rho(ar1(t))"], found["noise_variance"]
+    result = dict(zip(posterior.hyperparameters.names, posterior.hyperparameters.values, strict=True))
+    sd, rho, variance = result["sd(ar1(t))"], result["rho(ar1(t))"], result["noise_variance"]
     parts = [PC(2.0).log_density(sd) + np.log(sd), stats.gamma(2.0, scale=0.1).logpdf(variance) + np.log(variance)]
     parts.append(PCCorrelation(0.9, 0.7).log_density(rho) + np.log((1.0 - rho**2) / 2.0))
     assert posterior.hyperparameters.log_prior == pytest.approx(sum(parts), abs=EARLY)
     posterior.save(tmp_path / "chain.npz")
-    again = cavity.load(tmp_path / "chain.npz")
-    assert repr(again.model.priors) == repr(posterior.model.priors)
-    assert again.hyperparameters.log_prior == posterior.hyperparameters.log_prior
+    restored = cavity.load(tmp_path / "chain.npz")
+    assert repr(restored.model.priors) == repr(posterior.model.priors)
+    assert restored.hyperparameters.log_prior == posterior.hyperparameters.log_prior
 
 
 BAD = [
@@ -116,9 +116,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("priors", "kind", "words"), BAD)
-def test_bad_priors(priors, kind, words):
-    with pytest.raises(kind, match=words):
+@pytest.mark.parametrize(("priors", "kind", "message"), BAD)
+def test_bad_priors(priors, kind, message):
+    with pytest.raises(kind, match=message):
         fit_one_way(priors)
 
 

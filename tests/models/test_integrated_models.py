@@ -122,13 +122,13 @@ def test_a_gaussian_process_by_its_evidence(wave):
     weights /= weights.sum()
     mean = np.tensordot(weights, means, 2)
     variance = np.tensordot(weights, seconds, 2) - mean**2
-    found = wave.predict(new)
-    np.testing.assert_allclose(found[0], mean, atol=0.02)
-    np.testing.assert_allclose(found[1], variance, rtol=0.03)
+    prediction = wave.predict(new)
+    np.testing.assert_allclose(prediction[0], mean, atol=0.02)
+    np.testing.assert_allclose(prediction[1], variance, rtol=0.03)
     lengthscale = wave.marginal("rbf.lengthscale")
     assert lengthscale.mean == pytest.approx(np.exp(logs[0]) @ weights.sum(axis=1), rel=0.01)
     plug_in = fit_wave(False)
-    assert np.all(plug_in.predict(new)[1] < found[1])
+    assert np.all(plug_in.predict(new)[1] < prediction[1])
 
 
 def test_predictions_of_observations_are_mixtures(wave):
@@ -163,7 +163,7 @@ def test_new_levels_have_quantiles_of_mixtures():
     rows = posterior.rows(np.ones((1, 1)), {"g": [9]}, "new")
     points = posterior._latent(rows, None, None).points
     q = posterior.quantile(rows, 0.999)
-    below = sum(w * stats.norm.cdf(q, m, np.sqrt(v + each.noise_variance)) for w, each, m, v in points)
+    below = sum(w * stats.norm.cdf(q, m, np.sqrt(v + item.noise_variance)) for w, item, m, v in points)
     assert below[0] == pytest.approx(0.999, abs=EARLY)
     mean, variance = posterior.predict(rows, noise=True)
     assert q[0] > 1.02 * (mean + stats.norm.ppf(0.999) * np.sqrt(variance))[0]
@@ -183,10 +183,10 @@ def test_a_mean_that_is_found_has_coefficients_at_each_point():
     posterior = model.fit(X, WAVE + 3.0 + X[:, 0], learn=("noise_variance",))
     number = 3
     point = posterior._make_point(number)
-    again = cavity.GaussianProcess(point.model.covariance, point.model.likelihood, mean="linear")
-    known = again.fit(X, WAVE + 3.0 + X[:, 0], learn=False)
-    np.testing.assert_allclose(point.model.mean, known.model.mean, rtol=OPTIMUM)
-    for one, other in zip(point.predict([[2.5]]), known.predict([[2.5]]), strict=True):
+    second = cavity.GaussianProcess(point.model.covariance, point.model.likelihood, mean="linear")
+    truth = second.fit(X, WAVE + 3.0 + X[:, 0], learn=False)
+    np.testing.assert_allclose(point.model.mean, truth.model.mean, rtol=OPTIMUM)
+    for one, other in zip(point.predict([[2.5]]), truth.predict([[2.5]]), strict=True):
         np.testing.assert_allclose(one, other, rtol=OPTIMUM)
 
 
@@ -195,7 +195,7 @@ def test_classes_and_rows_of_a_process():
     y = np.where(WAVE > 0, "up", "down")
     posterior = fit_wave("auto", "probit", y)
     weights = posterior.integration.weights
-    expected = weights @ np.stack([each.predict_proba([[2.0]])[:, 1] for each in posterior._points])
+    expected = weights @ np.stack([point.predict_proba([[2.0]])[:, 1] for point in posterior._points])
     assert posterior.predict_proba([[2.0]])[0, 1] == pytest.approx(expected[0], rel=ROOT_EPS)
     assert posterior.evidence_correction > 0.0
     marginal = posterior.marginal(0)
@@ -339,7 +339,7 @@ def test_scaled_columns_have_marginals_of_their_coefficients():
     model = cavity.GLM("gamma", intercept=True, standardize=True, integrate="grid")
     posterior = model.fit(design, y)
     weights = posterior._weights
-    slopes = np.stack([each.mean for each in weights.points])[:, 1] / posterior.spread[0]
+    slopes = np.stack([point.mean for point in weights.points])[:, 1] / posterior.spread[0]
     assert posterior.marginal("x1").mean == pytest.approx(weights.weights @ slopes, rel=ROOT_EPS)
     summary = posterior.summary()
     assert summary.columns["mean"][1] == pytest.approx(posterior.marginal("x1").mean, rel=ROOT_EPS)
@@ -352,12 +352,12 @@ def test_scaled_columns_have_marginals_of_their_coefficients():
 def test_files_and_threads(fit, tmp_path):
     posterior = fit("grid")
     posterior.save(tmp_path / "posterior.npz")
-    again = cavity.load(tmp_path / "posterior.npz")
+    restored = cavity.load(tmp_path / "posterior.npz")
     rows = np.ones((2, 1))
-    for one, other in zip(again.predict(rows, noise=True), posterior.predict(rows, noise=True), strict=True):
+    for one, other in zip(restored.predict(rows, noise=True), posterior.predict(rows, noise=True), strict=True):
         np.testing.assert_allclose(one, other, rtol=100 * LAST_BIT)
-    assert repr(again.integration) == repr(posterior.integration)
-    assert again.model.integrate == "grid"
+    assert repr(restored.integration) == repr(posterior.integration)
+    assert restored.model.integrate == "grid"
     other = fit("grid", n_threads=2)
     assert other.log_evidence == posterior.log_evidence
     assert other.mean.tobytes() == posterior.mean.tobytes()
@@ -398,7 +398,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "words"), REFUSED)
-def test_what_is_refused(call, error, words):
-    with pytest.raises(error, match=words):
+@pytest.mark.parametrize(("call", "error", "message"), REFUSED)
+def test_what_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
         call()

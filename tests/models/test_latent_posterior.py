@@ -31,10 +31,10 @@ MODELS = {
 }
 
 
-def fitted(model, name, **given):
+def fitted(model, name, **values):
     likelihood, y = Y[name]
-    given |= {} if model in ("glm", "diagonal") else {"learn": False}
-    return MODELS[model](likelihood).fit(X, y, **given)
+    values |= {} if model in ("glm", "diagonal") else {"learn": False}
+    return MODELS[model](likelihood).fit(X, y, **values)
 
 
 @pytest.mark.sample(3)
@@ -45,13 +45,13 @@ def test_observations_are_predicted_from_the_moments_of_f(model, name):
     posterior, likelihood = fitted(model, name), Y[name][0]
     more = {"trials": [1, 3, 0, 7, 2]} if name == "Binomial" else {}
     f = posterior.predict(NEW)
-    known = {key: np.array(value, dtype=float) for key, value in more.items()}
+    settings = {key: np.array(value, dtype=float) for key, value in more.items()}
     mean, variance = posterior.predict(NEW, noise=True, **more)
-    np.testing.assert_array_equal((mean, variance), likelihood.moments(*f, **known))
+    np.testing.assert_array_equal((mean, variance), likelihood.moments(*f, **settings))
     np.testing.assert_array_equal(posterior.expected(NEW, **more), mean)
     one, several = posterior.quantile(NEW, 0.8, **more), posterior.quantile(NEW, [0.1, 0.8], **more)
     np.testing.assert_allclose(several[:, 1], one, rtol=SUMS)
-    np.testing.assert_array_equal(one, likelihood.quantile(0.8, *f, **known))
+    np.testing.assert_array_equal(one, likelihood.quantile(0.8, *f, **settings))
     draws = posterior.sample_y(NEW, 4000, 0, **more)
     assert draws.shape == (4000, 5)
     np.testing.assert_array_equal(draws[:3], posterior.sample_y(NEW, 4000, 0, **more)[:3])
@@ -78,8 +78,8 @@ def test_classes_are_refused_where_numbers_are_meant(model):
         "expected": lambda: posterior.expected(NEW),
         "quantile": lambda: posterior.quantile(NEW, 0.5),
     }
-    for what, call in calls.items():
-        with pytest.raises(ValueError, match=f"{what} needs observations that are numbers, Probit has classes: see"):
+    for label, call in calls.items():
+        with pytest.raises(ValueError, match=f"{label} needs observations that are numbers, Probit has classes: see"):
             call()
     assert set(np.unique(posterior.sample_y(NEW, 50, 0))) == {0, 1}
     named = MODELS[model](likelihoods.Probit()).fit(X, np.where(Y["Probit"][1], "yes", "no"))
@@ -119,9 +119,9 @@ def test_offsets_are_wanted_again(model):
         with pytest.raises(ValueError, match="offset: the fit had offsets or exposures.*give offset=0 for none"):
             call()
         np.testing.assert_array_equal(call(offset=0), call(offset=np.zeros(5)))
-    again = fitted(model, "Poisson", offset=np.zeros(40))
-    assert not again.has_offset
-    np.testing.assert_array_equal(again.predict(NEW), again.predict(NEW, offset=0))
+    second = fitted(model, "Poisson", offset=np.zeros(40))
+    assert not second.has_offset
+    np.testing.assert_array_equal(second.predict(NEW), second.predict(NEW, offset=0))
 
 
 def test_bad_arguments_are_named():
@@ -158,14 +158,14 @@ def test_trials_and_exposures_may_be_columns():
     same = fitted("glm", "Binomial")
     new = frame.drop(columns="time")[:5]
     for noise in (False, True):
-        found = posterior.predict(new, noise=noise, trials="n")
-        np.testing.assert_array_equal(found, same.predict(X[:5], noise=noise, trials=TRIALS[:5]))
+        prediction = posterior.predict(new, noise=noise, trials="n")
+        np.testing.assert_array_equal(prediction, same.predict(X[:5], noise=noise, trials=TRIALS[:5]))
     np.testing.assert_array_equal(posterior.sample_y(new, 3, 0, trials="n") <= TRIALS[:5], True)
     frame["count"] = Y["Poisson"][1]
     rate = MODELS["glm"](likelihoods.Poisson()).fit(frame[["one", "dose", "time", "count"]], "count", exposure="time")
-    known = fitted("glm", "Poisson", exposure=EXPOSURE)
-    found = rate.expected(frame[["dose", "time", "one"]])
-    np.testing.assert_allclose(found, known.expected(X, exposure=EXPOSURE), rtol=SOLVES)
+    truth = fitted("glm", "Poisson", exposure=EXPOSURE)
+    prediction = rate.expected(frame[["dose", "time", "one"]])
+    np.testing.assert_allclose(prediction, truth.expected(X, exposure=EXPOSURE), rtol=SOLVES)
 
 
 def test_rows_of_their_own_noise_predict_no_observations():
@@ -182,8 +182,8 @@ def test_trials_are_as_many_labels(model, tmp_path):
     labels = np.concatenate([np.repeat([1, 0], [k, n - k]) for k, n in y])
     rows = np.repeat(X, TRIALS, axis=0)
     if model in ("glm", "gp"):
-        given = {"learn": False} if model == "gp" else {}
-        once = MODELS[model](likelihoods.Logit()).fit(rows, labels, **given)
+        values = {"learn": False} if model == "gp" else {}
+        once = MODELS[model](likelihoods.Logit()).fit(rows, labels, **values)
         for mine, other in zip(fitted(model, "Binomial").predict(NEW), once.predict(NEW), strict=True):
             np.testing.assert_allclose(mine, other, atol=2e-3)  # one site for all trials is closer to p
     posterior = MODELS[model](likelihoods.Binomial("probit")).fit(X, y)

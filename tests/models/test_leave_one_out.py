@@ -218,9 +218,9 @@ def test_equal_weights_change_no_bit():
 def test_weights_are_in_files(family, tmp_path):
     posterior = fitted(family, "probit", sample_weight=WEIGHTS)
     posterior.save(tmp_path / "file")
-    again = make_record(cavity.load(tmp_path / "file"))
-    np.testing.assert_array_equal(again.weights, WEIGHTS)
-    assert again.sum == make_record(posterior).sum
+    restored = make_record(cavity.load(tmp_path / "file"))
+    np.testing.assert_array_equal(restored.weights, WEIGHTS)
+    assert restored.sum == make_record(posterior).sum
 
 
 def test_groups_left_out_have_the_weights_of_the_fit():

@@ -154,8 +154,8 @@ def test_own_likelihoods_are_saved_by_a_detour(tmp_path):
     stand_in = replace(posterior, model=replace(posterior.model, likelihood=likelihoods.Gaussian()))
     stand_in.save(tmp_path / "own.npz")
     loaded = cavity.load(tmp_path / "own.npz")
-    again = replace(loaded, model=replace(loaded.model, likelihood=posterior.model.likelihood))
-    assert np.array_equal(again.log_density(x[:, None], Y), posterior.log_density(x[:, None], Y))
+    restored = replace(loaded, model=replace(loaded.model, likelihood=posterior.model.likelihood))
+    assert np.array_equal(restored.log_density(x[:, None], Y), posterior.log_density(x[:, None], Y))
 
 
 SEPARATED = {  # along a dummy: zeros and whatever has a maximum; ones behind a hurdle; times censored on one side

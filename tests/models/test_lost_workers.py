@@ -72,14 +72,14 @@ def killer(client, passes, how_many=1):
 
 @pytest.mark.long
 def test_a_killed_worker_changes_no_bit(client):
-    found = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2))
-    assert found.elbo == MIXTURE.fit(X).elbo
+    posterior = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2))
+    assert posterior.elbo == MIXTURE.fit(X).elbo
 
 
 @pytest.mark.long
 def test_two_of_three_killed_change_no_bit(client):
-    found = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2, how_many=2))
-    assert found.elbo == MIXTURE.fit(X).elbo
+    posterior = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2, how_many=2))
+    assert posterior.elbo == MIXTURE.fit(X).elbo
 
 
 @pytest.mark.long
@@ -87,10 +87,10 @@ def test_two_of_three_killed_change_no_bit(client):
 def test_lost_sites_are_made_again(passes, client, monkeypatch):
     monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", passes)
     y = da.from_array(Y, chunks=CHUNK)
-    found = GLM.fit(client.persist(rows()), client.persist(y), callback=killer(client, 3))
-    known = GLM.fit(X, Y)
-    assert found.log_evidence == known.log_evidence
-    assert np.array_equal(found.sites.tau, known.sites.tau)
+    posterior = GLM.fit(client.persist(rows()), client.persist(y), callback=killer(client, 3))
+    truth = GLM.fit(X, Y)
+    assert posterior.log_evidence == truth.log_evidence
+    assert np.array_equal(posterior.sites.tau, truth.sites.tau)
 
 
 @pytest.mark.long
@@ -154,6 +154,6 @@ def test_a_worker_that_runs_out_of_memory_changes_no_bit(tmp_path):
         distributed.Client(cluster, set_as_default=False) as client,
         dask.config.set(scheduler=client),
     ):
-        found = MIXTURE.fit(rows(hungry))
+        posterior = MIXTURE.fit(rows(hungry))
     assert os.path.exists(flag)
-    assert found.elbo == MIXTURE.fit(X).elbo
+    assert posterior.elbo == MIXTURE.fit(X).elbo

@@ -78,11 +78,11 @@ def of_processes(posterior, rows, before):
     """Gaussian process with Gaussian noise, that of the likelihood or of each row."""
     noise = NOISE if posterior.model.likelihood == GAUSSIAN else own_noise(rows)["noise_variance"]
     k = gaussian_process.rbf(1.5, 0.8)
-    known = k(rows.X, rows.X), k(NEW, rows.X), k(NEW, NEW)
-    mean, S, value = gaussian_process.weighted_regression(*known, rows.y, rows.weights, noise, rows.offset)
-    got = posterior.predict_covariance(NEW, offset=0.0)
-    np.testing.assert_allclose(got[0], mean, **CLOSE)
-    np.testing.assert_allclose(got[1], S, **CLOSE)
+    truth = k(rows.X, rows.X), k(NEW, rows.X), k(NEW, NEW)
+    mean, S, value = gaussian_process.weighted_regression(*truth, rows.y, rows.weights, noise, rows.offset)
+    actual = posterior.predict_covariance(NEW, offset=0.0)
+    np.testing.assert_allclose(actual[0], mean, **CLOSE)
+    np.testing.assert_allclose(actual[1], S, **CLOSE)
     assert posterior.log_evidence == pytest.approx(value, rel=ROOT_EPS)
 
 
@@ -117,8 +117,8 @@ def of_one_mean(posterior, rows, before):
     np.testing.assert_allclose(posterior.mean, (0.5 / 3.0 + np.sum(rows.y) / NOISE) / precision, **CLOSE)
     np.testing.assert_allclose(posterior.counts, len(rows.y), rtol=INTEGRAL)
     if before is not None:
-        whole, old = (log_evidence_of_one_mean(y) for y in (rows.y, rows.y[:before]))
-        assert posterior.elbo == pytest.approx(whole - old, rel=ROOT_EPS)
+        full, old = (log_evidence_of_one_mean(y) for y in (rows.y, rows.y[:before]))
+        assert posterior.elbo == pytest.approx(full - old, rel=ROOT_EPS)
 
 
 def log_evidence_of_one_mean(y):
@@ -128,17 +128,17 @@ def log_evidence_of_one_mean(y):
 
 def of_one_component(posterior, rows, before):
     """Gaussian mixture of one component."""
-    found = mixtures.factors_of(posterior)
+    result = mixtures.factors_of(posterior)
     prior = mixtures.prior_of(posterior.model)
-    known = gaussian_mixture.one_component(rows.X, rows.weights, prior)
-    for name, value in zip(("mean", "beta", "nu", "V"), known[:4], strict=True):
+    truth = gaussian_mixture.one_component(rows.X, rows.weights, prior)
+    for name, value in zip(("mean", "beta", "nu", "V"), truth[:4], strict=True):
         np.testing.assert_allclose(
-            np.squeeze(found[name]), np.broadcast_to(value, np.squeeze(found[name]).shape), **CLOSE
+            np.squeeze(result[name]), np.broadcast_to(value, np.squeeze(result[name]).shape), **CLOSE
         )
     np.testing.assert_allclose(posterior.counts, np.sum(rows.weights), rtol=INTEGRAL)
     if before is not None:
         old = gaussian_mixture.one_component(rows.X[:before], rows.weights[:before], prior)
-        assert posterior.elbo == pytest.approx(known[4] - old[4], rel=ROOT_EPS)
+        assert posterior.elbo == pytest.approx(truth[4] - old[4], rel=ROOT_EPS)
 
 
 def of_labels(posterior, rows, before):
@@ -252,7 +252,7 @@ class Updates(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1000), n=st.integers(1, 4))
     def update(self, seed, n):
         rows = Seen.drawn(seed, n)
-        before = sum(len(known.y) for known, _ in self.seen)
+        before = sum(len(truth.y) for truth, _ in self.seen)
         self.become(self.posterior.update(**self.family.given(rows)), [*self.seen, (rows, 1.0)], before)
 
     @precondition(lambda self: hasattr(self.posterior, "forget"))
@@ -266,7 +266,7 @@ class Updates(RuleBasedStateMachine):
         rows = Seen.drawn(seed, n)
         pair = self.posterior, self.fitted(rows)
         both = pair[0].merge(pair[1]), pair[1].merge(pair[0])
-        np.testing.assert_allclose(*(np.sort(each.counts) for each in both), **CLOSE)
+        np.testing.assert_allclose(*(np.sort(item.counts) for item in both), **CLOSE)
         self.become(both[turned], [*self.seen, (rows, 1.0)])
 
     @rule(how=st.sampled_from(["file", "pickle", "copy"]))
@@ -310,8 +310,8 @@ class Updates(RuleBasedStateMachine):
 
     @invariant()
     def earlier_posteriors_stay_as_they_were(self):
-        for posterior, known in self.earlier:
-            assert bits(posterior) == known
+        for posterior, truth in self.earlier:
+            assert bits(posterior) == truth
 
 
 TestUpdates = Updates.TestCase

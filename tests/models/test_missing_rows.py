@@ -48,9 +48,9 @@ def test_regressions_leave_rows_out(name, tmp_path):
     assert NOTE in str(posterior.summary())
     posterior.save(tmp_path / "posterior.npz")
     assert cavity.load(tmp_path / "posterior.npz").dropped == posterior.dropped
-    whole = model.fit(X[COMPLETE], y[COMPLETE], missing="drop", **options)
-    assert whole.dropped is None
-    assert "dropped" not in whole.to_arrays()[1]
+    full = model.fit(X[COMPLETE], y[COMPLETE], missing="drop", **options)
+    assert full.dropped is None
+    assert "dropped" not in full.to_arrays()[1]
 
 
 @pytest.mark.parametrize("name", REGRESSIONS)

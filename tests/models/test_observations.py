@@ -18,10 +18,10 @@ def observe(likelihood, y, default=None, some=True, fitted=None, **columns):
 
 
 def test_y_chooses_the_likelihood_and_labels_are_numbered():
-    found = observe(None, ["b", "a", "b", "a"])
-    assert (found.likelihood, found.classes, found.chosen) == (Probit(), ("a", "b"), ("likelihood",))
-    assert found.y.tolist() == [1.0, -1.0, 1.0, -1.0]
-    assert found.labels == {"columns": None, "classes": ("a", "b"), "roles": None, "dropped": None}
+    result = observe(None, ["b", "a", "b", "a"])
+    assert (result.likelihood, result.classes, result.chosen) == (Probit(), ("a", "b"), ("likelihood",))
+    assert result.y.tolist() == [1.0, -1.0, 1.0, -1.0]
+    assert result.labels == {"columns": None, "classes": ("a", "b"), "roles": None, "dropped": None}
     assert observe(Probit(), [0, 1, 1, 0]).chosen == ()
     assert observe(None, [0.0, 1.0, 1.0, 0.0], default=lambda y: Gaussian(2.0)).likelihood == Gaussian(2.0)
 
@@ -34,9 +34,9 @@ def test_labels_of_an_update_are_those_of_the_fit():
 
 
 def test_exposures_are_added_to_offsets():
-    found = observe(Poisson(), [1, 0, 2, 3], offset=[1.0] * 4, exposure=[1.0, 2.0, 1.0, 1.0])
-    assert found.offset.tolist() == [1.0, 1.0 + np.log(2.0), 1.0, 1.0]
-    rows = found.rows(X)
+    result = observe(Poisson(), [1, 0, 2, 3], offset=[1.0] * 4, exposure=[1.0, 2.0, 1.0, 1.0])
+    assert result.offset.tolist() == [1.0, 1.0 + np.log(2.0), 1.0, 1.0]
+    rows = result.rows(X)
     assert rows.X is X
     assert (rows.n, rows.weights, rows.noise) == (4, None, None)
 

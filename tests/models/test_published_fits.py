@@ -159,8 +159,8 @@ def test_frailty_of_kidney_patients():
     X = np.column_stack([np.ones(76), (age - 40) / 10, sex == 2, *diseases])
     y = np.column_stack([time, np.where(event == 1, time, np.inf)])
     settings = {"prior_mean": 0.0, "prior_variance": 100.0, "intercept": False}
-    known = likelihoods.Weibull(1.2, effect="hazard")
-    model = cavity.MixedGLM("patient", known, effect_covariances={"patient": 0.64}, **settings)
+    truth = likelihoods.Weibull(1.2, effect="hazard")
+    model = cavity.MixedGLM("patient", truth, effect_covariances={"patient": 0.64}, **settings)
     posterior = model.fit(X, y, groups={"patient": patient})
     assert posterior.log_evidence == pytest.approx(-350.7075655337, rel=INTEGRAL)
     means = -4.391114934, 0.033960046, -1.943306001, 0.144348294, 0.625551064, -1.021131110
@@ -197,8 +197,8 @@ def test_remission_of_leukaemia():
     seen = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
     control = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23]
     table = {"weeks": drug + control, "relapse": seen + [1] * 21, "control": [0] * 21 + [1] * 21}
-    known = likelihoods.Weibull(1 / 0.732)
-    fixed = cavity.GLM("surv(weeks, relapse) ~ control", known, prior_variance=VAGUE).fit(table)
+    truth = likelihoods.Weibull(1 / 0.732)
+    fixed = cavity.GLM("surv(weeks, relapse) ~ control", truth, prior_variance=VAGUE).fit(table)
     errors = np.array([0.252, 0.311])
     assert np.max(np.abs(fixed.mean - [3.516, -1.267]) / errors) < 0.2
     np.testing.assert_allclose(fixed.sd, errors, rtol=0.1)

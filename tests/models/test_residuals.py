@@ -95,8 +95,8 @@ def test_residuals_of_a_gaussian_are_those_of_refits(kind):
     for row in range(12):
         one = frame.iloc[[row]]
         mean, variance = model.fit(frame.drop(index=row)).predict(one, noise=True)
-        wanted = (one["y"].to_numpy() - mean) / (1.0 if kind == "response" else np.sqrt(variance))
-        assert residuals[row] == pytest.approx(wanted[0], rel=ROOT_EPS)
+        expected = (one["y"].to_numpy() - mean) / (1.0 if kind == "response" else np.sqrt(variance))
+        assert residuals[row] == pytest.approx(expected[0], rel=ROOT_EPS)
 
 
 def integrate(function, mean, variance):
@@ -154,8 +154,8 @@ def test_probabilities_below_are_integrals_of_distribution_functions(likelihood,
 def test_bounds_of_observations():
     rows = PredictedRows(cavity.likelihoods.Interval(0.3), BOUNDS, MEAN, VARIANCE, False)
     below, upto = rows.probabilities_below()
-    wanted = special.ndtr((BOUNDS - MEAN[:, None]) / np.sqrt(VARIANCE + 0.3)[:, None])
-    np.testing.assert_allclose(np.column_stack([below, upto]), wanted, rtol=INTEGRAL)
+    expected = special.ndtr((BOUNDS - MEAN[:, None]) / np.sqrt(VARIANCE + 0.3)[:, None])
+    np.testing.assert_allclose(np.column_stack([below, upto]), expected, rtol=INTEGRAL)
     with pytest.raises(ValueError, match="kind must be 'quantile' for bounds"):
         rows.moments()
 
@@ -166,8 +166,8 @@ def test_rows_with_weights_and_other_rows_are_predicted_by_the_posterior():
     assert "rows predicted by the posterior" in repr(weighted.check(frame))
     posterior = cavity.GLM("y ~ x", "poisson").fit(frame)
     assert "rows predicted by the posterior" in repr(posterior.check(frame[:50]))
-    wanted = frame["y"][:50] - posterior.expected(frame[:50])
-    np.testing.assert_allclose(posterior.residuals(frame[:50], kind="response"), wanted, rtol=INTEGRAL)
+    expected = frame["y"][:50] - posterior.expected(frame[:50])
+    np.testing.assert_allclose(posterior.residuals(frame[:50], kind="response"), expected, rtol=INTEGRAL)
     with pytest.raises(ValueError, match="kind must be one of 'quantile', 'response', 'pearson', got 'deviance'"):
         posterior.residuals(frame, kind="deviance")
 
@@ -212,9 +212,9 @@ def test_intraclass_correlations():
     table, _ = cavity.data.table("sleepstudy", as_frame=True)
     posterior = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table)
     variance = posterior.model.effect_covariances["Subject"][0, 0]
-    wanted = variance / (variance + posterior.model.likelihood.noise_variance)
-    assert posterior.icc().columns["share"] == pytest.approx([wanted])
-    assert wanted == pytest.approx(0.589, abs=0.01)  # 1378.2 / (1378.2 + 960.5) of lme4
+    expected = variance / (variance + posterior.model.likelihood.noise_variance)
+    assert posterior.icc().columns["share"] == pytest.approx([expected])
+    assert expected == pytest.approx(0.589, abs=0.01)  # 1378.2 / (1378.2 + 960.5) of lme4
     logit = cavity.GLM("yes ~ x + (1 | g)", "logit").fit(FRAME.assign(yes=draw("logit", F + GROUP)))
     variance = logit.model.effect_covariances["g"][0, 0]
     assert logit.icc().columns["share"] == pytest.approx([variance / (variance + np.pi**2 / 3)])

@@ -63,7 +63,7 @@ def fit(name):
 
 def assert_filled(result, of_complete, complete):
     """Check one array, or moments, of all rows against those of the complete ones."""
-    results, references = (each if isinstance(each, tuple) else (each,) for each in (result, of_complete))
+    results, references = (item if isinstance(item, tuple) else (item,) for item in (result, of_complete))
     for values, reference in zip(results, references, strict=True):
         assert len(values) == N
         np.testing.assert_array_equal(values[complete], reference)

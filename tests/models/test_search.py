@@ -155,10 +155,10 @@ def test_places_met_again_are_evaluated_again_only_for_a_finer_tolerance():
     value, slopes = objective(near)  # now to the finest
     assert few.tols[3] == search.SEARCH_TOL < few.tols[2]
     assert len(objective.trace["learning"]) == 4
-    again = objective(near)
+    second = objective(near)
     assert len(few.tols) == len(objective.trace["learning"]) == 4
-    assert (again[0], objective.slope) == (value, 2e-3)
-    np.testing.assert_array_equal(again[1], slopes)
+    assert (second[0], objective.slope) == (value, 2e-3)
+    np.testing.assert_array_equal(second[1], slopes)
     value, slopes = objective(far)  # which was evaluated more roughly
     assert few.tols[4] == search.SEARCH_TOL
     assert value == first[0]
@@ -204,10 +204,10 @@ def test_a_number_that_made_no_difference_is_tried_far_away(depth, end):
     assert x == pytest.approx([1.0, end], abs=EXPANSION)
     assert value == pytest.approx(-depth, abs=OPTIMUM)
     assert search.is_flat(slope, value)
-    assert sum(each[1] < -6.0 for each in pit.asked[n:]) == 1
+    assert sum(item[1] < -6.0 for item in pit.asked[n:]) == 1
     if depth == 0.0:
         step = np.log(100.0)
-        assert [each[1] for each in pit.asked[n:]] == pytest.approx([-step, -2 * step, *step * np.arange(1, 5), 20.0])
+        assert [entry[1] for entry in pit.asked[n:]] == pytest.approx([-step, -2 * step, *step * np.arange(1, 5), 20.0])
 
 
 def test_a_search_that_met_slopes_everywhere_costs_no_evaluation_more():

@@ -69,8 +69,8 @@ def test_weights_of_a_mixture():
     draws = left * np.column_stack([sticks, np.ones(DRAWS)])
     frame = posterior.summary().to_frame().iloc[:3].drop(columns="P(>0)")
     agrees(frame, draws)
-    alone = cavity.GaussianMixture(1).fit(X).summary().to_frame().iloc[0]
-    assert alone.iloc[:4].tolist() == [1.0, 0.0, 1.0, 1.0]
+    single = cavity.GaussianMixture(1).fit(X).summary().to_frame().iloc[0]
+    assert single.iloc[:4].tolist() == [1.0, 0.0, 1.0, 1.0]
 
 
 def test_one_dimension_each_way():
@@ -104,6 +104,14 @@ def test_the_noise_of_a_regression():
     )
     assert few.columns["mean"].tolist() == pytest.approx([2.0])
     assert repr(few).splitlines()[2].split()[:2] == ["a", "2"]  # no sd
+
+
+def test_states_at_the_end_of_chains():
+    chain = cavity.GaussianProcess(covariances.Matern32(), likelihoods.Gaussian(0.5), 0.0, "chain")
+    posterior = chain.fit(X[:, :1], X[:, 1], learn=False)
+    end = posterior.keep_end()
+    assert end.summary().names == posterior.summary().names
+    assert "matern32.variance" in end._repr_html_()
 
 
 def test_hyperparameters_by_their_names():
@@ -150,13 +158,13 @@ def test_intervals_of_what_was_learnt():
     table = tabulate_estimates("", *columns, scales=[*scales, "as it is", "log"], level=0.8)
     assert list(table.columns) == ["value", "standard error", "10%", "90%"]
     logit = stats.norm(np.log(9.0), 0.05 / 0.09).ppf([0.1, 0.9])
-    wanted = [
+    expected = [
         stats.lognorm(0.25, scale=2.0).ppf([0.1, 0.9]),
         1.0 / (1.0 + np.exp(-logit)),
         stats.norm(-0.5, 0.2).ppf([0.1, 0.9]),
         [np.nan, np.nan],
     ]
-    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), wanted, rtol=SOLVES)
+    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), expected, rtol=SOLVES)
     assert repr(table).splitlines()[-1].split() == ["x", "3"]
     assert np.isnan(estimate_interval(1.0, 0.1, "Fisher z", 0.95)).all()
 

@@ -91,13 +91,13 @@ def test_plot_of_every_posterior(name):
     axes = np.ravel(drawn)
     assert len(axes) == count
     assert isinstance(drawn, Axes if count == 1 else np.ndarray)
-    assert all(isinstance(each, Axes) and each.get_xlabel() for each in axes)
+    assert all(isinstance(axis, Axes) and axis.get_xlabel() for axis in axes)
     figure = axes[0].get_figure()
     assert "a title" in (figure.get_suptitle() or axes[0].get_title())
     figure.canvas.draw()
     own = pyplot.figure().subplots(1, count)
-    again = posterior.plot(*rows, ax=own)
-    assert np.ravel(again).tolist() == np.ravel(own).tolist()
+    second = posterior.plot(*rows, ax=own)
+    assert np.ravel(second).tolist() == np.ravel(own).tolist()
     assert len(pyplot.get_fignums()) == 2
 
 
@@ -186,14 +186,14 @@ def test_streams_are_predicted_before_they_are_learnt():
     bound = state.log_bound
     display = plot.PrequentialDisplay.from_posterior({"a": state}, new, y, batch=10)
     assert state.log_bound == bound
-    found, other = [], state.copy()
+    result, other = [], state.copy()
     for start in (0, 10, 20):
         rows = new[start : start + 10], y[start : start + 10]
-        found.append(other.log_density(*rows))
+        result.append(other.log_density(*rows))
         other.update(*rows)
-    found = np.concatenate(found)
-    np.testing.assert_array_equal(display.log_density["a"], found)
-    np.testing.assert_allclose(display.ax_.lines[0].get_ydata()[[0, 24]], [found[0], found.mean()])
+    result = np.concatenate(result)
+    np.testing.assert_array_equal(display.log_density["a"], result)
+    np.testing.assert_allclose(display.ax_.lines[0].get_ydata()[[0, 24]], [result[0], result.mean()])
     frame = pytest.importorskip("pandas").DataFrame({"time": new[:, 0], "height": y})
     named = stream().model.fit(frame, "height", learn=False)
     by_name = plot.PrequentialDisplay.from_posterior(named, frame, "height", batch=10)
@@ -490,8 +490,8 @@ def test_a_formula_of_one_column_is_drawn_as_its_line():
     line = posterior.plot(table)[-1]
     assert (line.get_xlabel(), line.get_ylabel()) == ("Days", "Reaction")
     expected = next(curve for curve in line.lines if curve.get_label() == "expected")
-    wanted = posterior.predict({"Days": expected.get_xdata()})[0]
-    np.testing.assert_allclose(expected.get_ydata(), wanted, rtol=AT_REST)
+    target = posterior.predict({"Days": expected.get_xdata()})[0]
+    np.testing.assert_allclose(expected.get_ydata(), target, rtol=AT_REST)
     components = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table).plot()[1]
     assert [label.get_text() for label in components.get_yticklabels()] == ["sd(residual)", "sd(intercept | Subject)"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.tolerances import AT_REST, INTEGRAL, ROUNDING
+from support.tolerances import AT_REST, EXPANSION, INTEGRAL, ROUNDING
 
 import cavity
 from cavity import covariances, likelihoods
@@ -20,15 +20,15 @@ def line(likelihood, y, n=40, learn=False):
 
 def bands(axes):
     """Of every band: x, lower and upper end."""
-    found = {}
+    results = {}
     for band in axes.collections:
         if band.get_label().startswith("_"):
             continue
         x, y = band.get_paths()[0].vertices.T
         places = np.unique(x)
         low, high = (np.array([pick(y[x == place]) for place in places]) for pick in (np.min, np.max))
-        found[band.get_label()] = places, low, high
-    return found
+        results[band.get_label()] = places, low, high
+    return results
 
 
 def texts_apart(figure):
@@ -97,7 +97,7 @@ def test_robust_bands_hold_95_percent(likelihood):
         "Shifted": lambda: 0.2 * np.log(u / (1 - u)),
     }[type(likelihood).__name__]()
     below, above = np.mean(f + noise < low[at], axis=0), np.mean(f + noise > high[at], axis=0)
-    np.testing.assert_allclose([below, above], 0.025, atol=1.5e-3)
+    np.testing.assert_allclose([below, above], 0.025, atol=EXPANSION)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
@@ -267,8 +267,8 @@ def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     assert len(maps) == (1 if classes else 2)
     for axes in maps:
         np.testing.assert_array_equal(np.column_stack(axes.lines[-1].get_data()), state.inducing)
-    told = [text.get_text() for text in maps[0].get_legend().get_texts()]
-    assert told.count(f"{state.n_inducing} inducing points") == 1
+    report = [text.get_text() for text in maps[0].get_legend().get_texts()]
+    assert report.count(f"{state.n_inducing} inducing points") == 1
     texts_apart(figure)
 
 

@@ -25,10 +25,10 @@ def test_the_ascent_is_shown_if_there_is_one(faithful):
     elbo = posterior.trace["elbo"]
     behind = ascent.lines[0].get_ydata()
     np.testing.assert_array_equal(behind, (elbo[-1] - elbo)[: len(behind)])
-    again = replace(posterior, trace={"elbo": elbo[-1:]}, n_iter=1)
-    ascent = plot.TraceDisplay.from_posterior(again).ax_
+    second = replace(posterior, trace={"elbo": elbo[-1:]}, n_iter=1)
+    ascent = plot.TraceDisplay.from_posterior(second).ax_
     assert "nothing changed" in ascent.texts[0].get_text()
-    assert f"ELBO {again.elbo:.4f}" in ascent.get_title()
+    assert f"ELBO {second.elbo:.4f}" in ascent.get_title()
 
 
 @pytest.mark.sample(3)

@@ -79,9 +79,9 @@ def test_golden_values_of_the_correlation():
 
 @pytest.mark.parametrize("prior", [*(pair[0] for pair in PRIORS), MIXING], ids=repr)
 def test_settings_of_files(prior):
-    again = from_settings(to_settings(prior, "prior"))
-    assert type(again) is type(prior)
-    assert again.log_density(0.4) == prior.log_density(0.4)
+    second = from_settings(to_settings(prior, "prior"))
+    assert type(second) is type(prior)
+    assert second.log_density(0.4) == prior.log_density(0.4)
 
 
 BAD = [
@@ -97,9 +97,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("make", "words"), BAD)
-def test_bad_parameters(make, words):
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize(("make", "message"), BAD)
+def test_bad_parameters(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 

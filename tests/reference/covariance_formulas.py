@@ -27,15 +27,15 @@ def leaf_value(leaf, x, z, same):
         return v if same else mpf(0)
     columns = leaf.get("columns", range(len(x)))
     pairs = [(mpf(x[d]), mpf(z[d])) for d in columns]
-    each = {n: leaf[n] if isinstance(leaf[n], list) else [leaf[n]] * len(pairs) for n in PARAMETERS if n in leaf}
+    item = {n: leaf[n] if isinstance(leaf[n], list) else [leaf[n]] * len(pairs) for n in PARAMETERS if n in leaf}
     if kind == "Linear":
-        return sum(variance * a * b for variance, (a, b) in zip(each["variance"], pairs, strict=True))
+        return sum(variance * a * b for variance, (a, b) in zip(item["variance"], pairs, strict=True))
     if kind == "Periodic":
-        terms = zip(each["lengthscale"], each["period"], pairs, strict=True)
+        terms = zip(item["lengthscale"], item["period"], pairs, strict=True)
         return v * mp.exp(
             -2 * sum((mp.sin(mp.pi * (a - b) / period) / length) ** 2 for length, period, (a, b) in terms)
         )
-    r2 = sum(((a - b) / length) ** 2 for length, (a, b) in zip(each["lengthscale"], pairs, strict=True))
+    r2 = sum(((a - b) / length) ** 2 for length, (a, b) in zip(item["lengthscale"], pairs, strict=True))
     if kind == "RBF":
         return v * mp.exp(-r2 / 2)
     if kind == "RationalQuadratic":
@@ -66,7 +66,7 @@ def exact(settings):
         for name in PARAMETERS:
             if name in leaf:
                 v = leaf[name]
-                leaf[name] = [mpf(each) for each in v] if isinstance(v, list) else mpf(v)
+                leaf[name] = [mpf(item) for item in v] if isinstance(v, list) else mpf(v)
     return settings
 
 

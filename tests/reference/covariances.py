@@ -144,29 +144,29 @@ def leaf(row, parameters, left, right, symmetric, magnitude):
 def nodes(code, parameters, left, right, symmetric, magnitude=False):
     """Return a node for each operation of the program; the last is the covariance."""
     parameters, left, right = (np.asarray(x, dtype=np.longdouble) for x in (parameters, left, right))
-    found, stack = [], []
+    result, stack = [], []
     for row in np.asarray(code):
         if row[0] in (ADD, MULTIPLY):
             second, first = stack.pop(), stack.pop()
-            a, b = found[first], found[second]
+            a, b = result[first], result[second]
             if row[0] == ADD:
                 value, error = a.value + b.value, a.error + b.error
             else:
                 value, error = a.value * b.value, np.abs(a.value) * b.error + np.abs(b.value) * a.error
-            found.append(Node(value, error + EPS * np.abs(value), (first, second)))
+            result.append(Node(value, error + EPS * np.abs(value), (first, second)))
         else:
-            found.append(leaf(row, parameters, left, right, symmetric, magnitude))
-        stack.append(len(found) - 1)
-    return found
+            result.append(leaf(row, parameters, left, right, symmetric, magnitude))
+        stack.append(len(result) - 1)
+    return result
 
 
-def adjoints(code, found, weights):
+def adjoints(code, result, weights):
     """Return the derivative of the weighted sum by the value of each operation, (N, M) each."""
-    adjoint = [np.zeros_like(node.value) for node in found]
+    adjoint = [np.zeros_like(node.value) for node in result]
     adjoint[-1] = np.asarray(weights, dtype=np.longdouble)
-    for i in range(len(found) - 1, -1, -1):
-        for one, other in zip(found[i].operands, reversed(found[i].operands), strict=True):
-            adjoint[one] = adjoint[i] * (found[other].value if code[i][0] == MULTIPLY else 1)
+    for i in range(len(result) - 1, -1, -1):
+        for one, other in zip(result[i].operands, reversed(result[i].operands), strict=True):
+            adjoint[one] = adjoint[i] * (result[other].value if code[i][0] == MULTIPLY else 1)
     return adjoint
 
 
@@ -176,15 +176,15 @@ def gram(code, parameters, left, right, symmetric):
     return last.value, last.error
 
 
-def relative_error(found):
+def relative_error(result):
     """Return the largest relative error of values where no terms cancel."""
-    errors = [np.max(np.where(x.value > TINY, (x.error - TINY) / (x.value + TINY), 0)) for x in found]
+    errors = [np.max(np.where(x.value > TINY, (x.error - TINY) / (x.value + TINY), 0)) for x in result]
     return float(max(errors)) + 8 * EPS
 
 
-def slot_terms(code, found, weights):
+def slot_terms(code, result, weights):
     """Return weights_ij dk_ij/dlog(slot), (G, N, M)."""
-    pairs = zip(found, adjoints(code, found, weights), strict=True)
+    pairs = zip(result, adjoints(code, result, weights), strict=True)
     return np.array([adjoint * slope for node, adjoint in pairs for slope in node.slopes])
 
 
@@ -196,10 +196,10 @@ def slot_sums(code, parameters, left, right, symmetric, weights):
     return value, len(code) * relative_error(largest) * size + TINY
 
 
-def input_terms(code, found, weights, n_coordinates):
+def input_terms(code, result, weights, n_coordinates):
     """Return weights_ij dk_ij/dleft_ci (C, N, M)."""
-    terms = np.zeros((n_coordinates, *found[-1].value.shape), dtype=np.longdouble)
-    for row, node, adjoint in zip(code, found, adjoints(code, found, weights), strict=True):
+    terms = np.zeros((n_coordinates, *result[-1].value.shape), dtype=np.longdouble)
+    for row, node, adjoint in zip(code, result, adjoints(code, result, weights), strict=True):
         if node.by_left is not None:
             terms[row[1] : row[1] + row[2]] += adjoint * node.by_left
     return terms
@@ -207,8 +207,8 @@ def input_terms(code, found, weights, n_coordinates):
 
 def input_sums(code, parameters, left, right, weights):
     """Return the sums (C, N) over j of weights_ij dk_ij/dleft_ci and bounds on their errors."""
-    found = nodes(code, parameters, left, right, False)
+    result = nodes(code, parameters, left, right, False)
     largest = nodes(code, parameters, left, right, False, magnitude=True)
     size = np.abs(input_terms(code, largest, np.abs(weights), len(left))).sum(axis=2)
-    value = input_terms(code, found, weights, len(left)).sum(axis=2)
+    value = input_terms(code, result, weights, len(left)).sum(axis=2)
     return value, len(code) * relative_error(largest) * size + TINY

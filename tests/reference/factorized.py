@@ -28,9 +28,9 @@ def covariance_of_q(precision, blocks):
 
 def true_marginals(precision, blocks):
     """The block-diagonal part of the covariance of p."""
-    whole, covariance = np.linalg.inv(precision), np.zeros_like(precision)
+    full, covariance = np.linalg.inv(precision), np.zeros_like(precision)
     for block in blocks:
-        covariance[np.ix_(block, block)] = whole[np.ix_(block, block)]
+        covariance[np.ix_(block, block)] = full[np.ix_(block, block)]
     return covariance
 
 

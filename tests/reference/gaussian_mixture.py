@@ -208,8 +208,8 @@ def precisions(prior, q):
     if prior["covariance"] == "tied":
         return [(q["nu"], q["V"], prior["V0"])]
     if prior["covariance"] == "diag":
-        each = itertools.product(range(len(q["nu"])), range(q["nu"].shape[1]))
-        return [(q["nu"][k, d], q["V"][k, d], prior["V0"][d]) for k, d in each]
+        item = itertools.product(range(len(q["nu"])), range(q["nu"].shape[1]))
+        return [(q["nu"][k, d], q["V"][k, d], prior["V0"][d]) for k, d in item]
     return [(nu, V, prior["V0"]) for nu, V in zip(q["nu"], q["V"], strict=True)]
 
 
@@ -265,8 +265,8 @@ def log_predictive(x, prior, q):
 
 def log_evidence(X, prior, n_components):
     """Exact log p(X), the sum over all K^N assignments. For whole weights, repeat the rows."""
-    each = itertools.product(range(n_components), repeat=len(X))
-    hard = (np.eye(n_components)[list(z)] for z in each)
+    item = itertools.product(range(n_components), repeat=len(X))
+    hard = (np.eye(n_components)[list(z)] for z in item)
     before = log_constant_before(X, prior, n_components)
     return special.logsumexp([log_p_assigned(r, prior) + log_p_given(X, prior, r, before) for r in hard])
 

@@ -36,7 +36,7 @@ def squares(d, d_error, factor):
     """Return |F d|^2 (N, K) and its error."""
     size = d.shape[2]
     lower = np.tril(np.asarray(factor, dtype=np.longdouble))
-    y = np.stack([each @ f.T for each, f in zip(np.moveaxis(d, 1, 0), lower, strict=True)], axis=1)
+    y = np.stack([item @ f.T for item, f in zip(np.moveaxis(d, 1, 0), lower, strict=True)], axis=1)
     wrong = d_error + size * EPS * np.abs(d)
     y_error = np.stack([e @ abs(f).T for e, f in zip(np.moveaxis(wrong, 1, 0), lower, strict=True)], axis=1)
     return np.sum(y**2, axis=2), np.sum((2 * np.abs(y) + y_error) * y_error + (size + 2) * EPS * y**2, axis=2)
@@ -52,21 +52,21 @@ def weights_of(height, gains, gains_error, q, q_error, differences):
 
 def full_weights(rows, origin, scale, mean, factor, height):
     """Return c_k - |F_k d|^2/2 and company."""
-    found = differences(rows, origin, scale, mean)
-    return weights_of(height, 0.0, 0.0, *squares(*found[:2], factor), found)
+    result = differences(rows, origin, scale, mean)
+    return weights_of(height, 0.0, 0.0, *squares(*result[:2], factor), result)
 
 
 def diagonal_weights(rows, origin, scale, mean, precision, height, gain=None):
     """Return c_k + sum over what is seen of gain - precision d^2/2, and company."""
-    found = differences(rows, origin, scale, mean)
-    d, d_error, seen = found
+    result = differences(rows, origin, scale, mean)
+    d, d_error, seen = result
     size = d.shape[2]
     q = np.sum(precision * d**2, axis=2)
     q_error = np.sum(precision * (2 * np.abs(d) + d_error) * d_error, axis=2) + (size + 3) * EPS * q
     if gain is None:
-        return weights_of(height, 0.0, 0.0, q, q_error, found)
+        return weights_of(height, 0.0, 0.0, q, q_error, result)
     gains = seen @ np.asarray(gain, dtype=np.longdouble).T
-    return weights_of(height, gains, 2 * (size + 1) * EPS * (seen @ np.abs(gain).T), q, q_error, found)
+    return weights_of(height, gains, 2 * (size + 1) * EPS * (seen @ np.abs(gain).T), q, q_error, result)
 
 
 def responsibilities(weights):

@@ -263,19 +263,19 @@ def annealed(K, log_likelihood, chains, temperatures, steps, rng):
     w = np.exp(log_w - log_w.max())
     log_evidence = log_w.max() + np.log(w.mean())
     error = w.std(ddof=1) / w.mean() / np.sqrt(chains)
-    first, second, kept = np.zeros(f.shape), np.zeros(f.shape), 0
+    first, second, stored = np.zeros(f.shape), np.zeros(f.shape), 0
     for k in range(steps):
         f = slice_step(f, L, log_likelihood, rng)
         if k >= steps // 4:
-            first, second, kept = first + f, second + f * f, kept + 1
-    mean = first.mean(axis=0) / kept
-    per_chain = second / kept - 2 * mean * first / kept + mean**2  # mean of (f - mean)^2 of every chain
+            first, second, stored = first + f, second + f * f, stored + 1
+    mean = first.mean(axis=0) / stored
+    per_chain = second / stored - 2 * mean * first / stored + mean**2  # mean of (f - mean)^2 of every chain
     root = np.sqrt(chains)
     return {
         "log_evidence": log_evidence,
         "log_evidence_error": error,
         "mean": mean,
-        "mean_error": (first / kept).std(axis=0, ddof=1) / root,
+        "mean_error": (first / stored).std(axis=0, ddof=1) / root,
         "variance": per_chain.mean(axis=0),
         "variance_error": per_chain.std(axis=0, ddof=1) / root,
     }
@@ -287,7 +287,7 @@ def weighted_regression(K, cross, new, y, weights, noise, mean=0.0, new_mean=0.0
     K is the covariance of the rows, cross (M, N) that of the new values with them, new (M, M) that of the new values.
     """
     rows = weights > 0
-    noise, mean = (np.broadcast_to(each, len(rows))[rows] for each in (noise, mean))
+    noise, mean = (np.broadcast_to(item, len(rows))[rows] for item in (noise, mean))
     y, weights, K, cross = y[rows], weights[rows], K[np.ix_(rows, rows)], cross[:, rows]
     S = K + np.diag(noise / weights)
     half, apart = cross @ np.linalg.inv(S), y - mean

@@ -59,11 +59,11 @@ def tried(loss, draws, per_step):
     return sorted(rows)
 
 
-def greedy(K, kept, weight, budget, tolerance, jitter, per_step, nuggets=10.0):
+def greedy(K, stored, weight, budget, tolerance, jitter, per_step, nuggets=10.0):
     """Rows chosen beside the kept ones, of all rows of K that have a weight."""
     chosen, weight = [], np.asarray(weight, dtype=float)
-    while len(kept) + len(chosen) < budget:
-        points = [*kept, *chosen]
+    while len(stored) + len(chosen) < budget:
+        points = [*stored, *chosen]
         left = residuals(K, points, jitter)
         if weight @ left <= tolerance * np.count_nonzero(weight):
             break
@@ -101,8 +101,8 @@ def loss(K, old, precision, rows, weight, points, jitter):
 
 def pruned(K, points, precision, count, jitter):
     """Take out, one after the other, the inducing variable without which least is lost: those left, and the loss."""
-    kept = list(points)
+    stored = list(points)
     for _ in range(count):
-        options = [loss(K, points, precision, [], [], [q for q in kept if q != p], jitter) for p in kept]
-        del kept[int(np.argmin(options))]
-    return kept, loss(K, points, precision, [], [], kept, jitter)
+        options = [loss(K, points, precision, [], [], [q for q in stored if q != p], jitter) for p in stored]
+        del stored[int(np.argmin(options))]
+    return stored, loss(K, points, precision, [], [], stored, jitter)

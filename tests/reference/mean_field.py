@@ -16,7 +16,7 @@ def unit_mixture_responsibilities(y, mean, variance, weights, noise_variance):
             for m, v, w in zip(mean, variance, weights, strict=True)
         ]
         top = max(logs)
-        terms = [math.exp(each - top) for each in logs]
+        terms = [math.exp(log - top) for log in logs]
         resp[n] = [term / sum(terms) for term in terms]
     return resp
 

@@ -149,7 +149,7 @@ def _adf(log_p, A, q, S):
     for i, x in enumerate(A):
         m, v = x @ q, x @ S @ x
         one = partial(log_p, i=slice(i, i + 1))
-        _, t_mean, t_variance = (each[0] for each in tilted(one, np.array([m]), np.array([v])))
+        _, t_mean, t_variance = (item[0] for item in tilted(one, np.array([m]), np.array([v])))
         tau[i], rho[i] = t_mean / t_variance - m / v, 1 / t_variance - 1 / v
         gain = S @ x / v
         q, S = q + gain * (t_mean - m), S - np.outer(gain, gain) * (v - t_variance)
@@ -208,11 +208,11 @@ def balanced(Z, Y, reml=False):
     """
     levels, n = Y.shape
     k = Z.shape[1]
-    each = np.linalg.lstsq(Z, Y.T)[0].T
-    noise_variance = np.sum((Y - each @ Z.T) ** 2) / (levels * (n - k))
-    apart = each - each.mean(axis=0)
+    item = np.linalg.lstsq(Z, Y.T)[0].T
+    noise_variance = np.sum((Y - item @ Z.T) ** 2) / (levels * (n - k))
+    apart = item - item.mean(axis=0)
     C = apart.T @ apart / (levels - reml) - noise_variance * np.linalg.inv(Z.T @ Z)
-    return C, noise_variance, each.mean(axis=0)
+    return C, noise_variance, item.mean(axis=0)
 
 
 def log_evidence(y, A, covariance, noise_variance, mean=0.0):

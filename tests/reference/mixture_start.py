@@ -17,16 +17,16 @@ def first_axis(points, weight):
     """The unit vector along which the points vary most, its first entry of at least half the largest size positive."""
     centred = points - np.average(points, axis=0, weights=weight)
     axis = np.linalg.svd(np.sqrt(weight)[:, None] * centred)[2][0]
-    large = [each for each in axis if abs(each) >= 0.5 * max(abs(axis))]
+    large = [entry for entry in axis if abs(entry) >= 0.5 * max(abs(axis))]
     return axis * np.sign(large[0])
 
 
 def best_cut(points, weight):
     """The labels 0 and 1 of the best cut across the first axis, and how much it lowers the total along that axis."""
     place = points @ first_axis(points, weight)[:, None]
-    whole = total(place, weight, np.zeros(len(points), dtype=int))
+    full = total(place, weight, np.zeros(len(points), dtype=int))
     cuts = [(place[:, 0] > t).astype(int) for t in np.sort(place[:, 0])[:-1]]
-    gains = [whole - total(place, weight, labels) for labels in cuts]
+    gains = [full - total(place, weight, labels) for labels in cuts]
     return cuts[int(np.argmax(gains))], max(gains)
 
 

@@ -80,8 +80,8 @@ def from_closed_form(z, mean, variance, digits=1000):
     with mp.workdps(digits):
         m, v = mp.mpf(mean), mp.mpf(variance)
         step = mp.sqrt(v) * mp.mpf(10) ** -30 / (1 + abs(m))
-        low, here, high = (mp.log(z(m + k * step, v)) for k in (-1, 0, 1))
-        return here, (high - low) / (2 * step), (high - 2 * here + low) / step**2
+        low, result, high = (mp.log(z(m + k * step, v)) for k in (-1, 0, 1))
+        return result, (high - low) / (2 * step), (high - 2 * result + low) / step**2
 
 
 # ------------------------------------------------------------------------------------------------ quadrature
@@ -190,11 +190,11 @@ def from_quadrature(log_p, mean, variance, power=1, marks=()):
         scale = [sum(abs(p[2][k]) for p in todo) for k in range(6)]
         sums = [mp.mpf(0)] * 6
         while todo:
-            a, b, whole = todo.pop()
+            a, b, full = todo.pop()
             middle = (a + b) / 2
             halves = panel(a, middle), panel(middle, b)
             both = [p + q for p, q in zip(*halves, strict=True)]
-            if all(abs(p - q) <= TOLERANCE * s for p, q, s in zip(both, whole, scale, strict=True)):
+            if all(abs(p - q) <= TOLERANCE * s for p, q, s in zip(both, full, scale, strict=True)):
                 sums = [s + p for s, p in zip(sums, both, strict=True)]
             else:
                 todo += [(a, middle, halves[0]), (middle, b, halves[1])]
@@ -219,10 +219,10 @@ def hermite(order, digits):
         for start in hermite_e.hermegauss(order)[0]:
             x = mp.mpf(float(start))
             for _ in range(8):
-                low, here = mp.mpf(1), x  # He_{n-1} and He_n
+                low, result = mp.mpf(1), x  # He_{n-1} and He_n
                 for k in range(1, order):
-                    low, here = here, x * here - k * low
-                x -= here / (order * low)
+                    low, result = result, x * result - k * low
+                x -= result / (order * low)
             nodes.append(x)
             weights.append(mp.factorial(order - 1) / (order * low * low))
         return nodes, weights
@@ -283,9 +283,9 @@ def site(likelihood, parameters, y, power, mean, variance, quick=False):
     else:
         form, sd = SMOOTH[likelihood], mp.sqrt(variance)
         if quick and likelihood != "StudentT" and variance <= 1:
-            known = from_narrow(lambda f: form(f, y, **parameters), mean, variance, power)
-            if known is not None:
-                return completed(*known, mean, variance)
+            truth = from_narrow(lambda f: form(f, y, **parameters), mean, variance, power)
+            if truth is not None:
+                return completed(*truth, mean, variance)
         marks = [(0, 1), (0, min(1, sd))]
         if likelihood == "StudentT":
             width = parameters.get("scale", 1) * mp.sqrt(parameters.get("nu", 4))
@@ -322,11 +322,11 @@ NAMES = {
 
 def entry(likelihood, parameters, y, power, mean, variance, quick=False):
     """Return a site as tests/golden/likelihoods.json has it, by the names of the library."""
-    known = {NAMES.get(likelihood, {}).get(name, name): value for name, value in parameters.items()}
+    settings = {NAMES.get(likelihood, {}).get(name, name): value for name, value in parameters.items()}
     name = likelihood
     if name == "Step":
-        name, known = "Probit", {"noise": 0}
-    values = site(name, known, y, power, mean, variance, quick)
+        name, settings = "Probit", {"noise": 0}
+    values = site(name, settings, y, power, mean, variance, quick)
     return {
         "likelihood": likelihood,
         "parameters": parameters,

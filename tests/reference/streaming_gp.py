@@ -315,7 +315,7 @@ class Memory:
         """Whether all rows have the noise of the likelihood, whatever it becomes."""
         return all(rows.own_noise is None and rows.noise is None for rows in self.seen)
 
-    def posterior(self, kernel, noise, *, again=False):
+    def posterior(self, kernel, noise, *, second=False):
         """Mean and covariance of q(u), and the log bound, under a kernel (variance, lengthscale) and noise variance.
 
         With `again`, those of one fit of all rows under this kernel.
@@ -323,12 +323,12 @@ class Memory:
         K = prior_of(rbf(*kernel), self.Z, self.jitter)
         precision, shift, constant = inverse(K), 0 * K[0], 0.0
         for rows in self.seen:
-            k = rbf(*(kernel if again else rows.kernel))
+            k = rbf(*(kernel if second else rows.kernel))
             H = k(rows.X, self.Z) @ inverse(prior_of(k, self.Z, self.jitter))
-            kept = noise if rows.noise is None or again else rows.noise
+            stored = noise if rows.noise is None or second else rows.noise
             residual = np.diag(k(rows.X, rows.X)) - np.sum(H * k(rows.X, self.Z), axis=1)
             variance, more = effective(
-                residual, kept if rows.own_noise is None else rows.own_noise, rows.weights, self.alpha
+                residual, stored if rows.own_noise is None else rows.own_noise, rows.weights, self.alpha
             )
             density = more - np.log(2 * np.pi * variance) / 2 - rows.y**2 / variance / 2
             precision = precision + rows.power * H.T @ diag(1 / variance) @ H

@@ -39,14 +39,14 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 
 
 @pytest.mark.parametrize(
-    ("given", "variable", "count"),
+    ("values", "variable", "count"),
     [(3, "2", 3), (np.int64(2), None, 2), (-1, "2", CORES), (None, "2", 2), (None, "-1", CORES)],
 )
-def test_how_many_threads(given, variable, count, monkeypatch):
+def test_how_many_threads(values, variable, count, monkeypatch):
     monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
     if variable is not None:
         monkeypatch.setenv("CAVITY_NUM_THREADS", variable)
-    assert resolve_n_threads(given) == count
+    assert resolve_n_threads(values) == count
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_default_threads_share_what_took_long_before():
 
 
 def test_how_many_threads_there_cannot_be(monkeypatch):
-    for wrong, kind, words in (
+    for wrong, kind, message in (
         (0, ValueError, "at least 1, or -1"),
         (-2, ValueError, "got -2"),
         ("2", TypeError, "'2'"),
     ):
-        with pytest.raises(kind, match=f"n_threads must be .*{words}"):
+        with pytest.raises(kind, match=f"n_threads must be .*{message}"):
             resolve_n_threads(wrong)
     for wrong in ("two", "0", "1.5", "-2"):
         monkeypatch.setenv("CAVITY_NUM_THREADS", wrong)
@@ -348,10 +348,10 @@ def test_results_are_not_kept():
 
 def test_spans_cover_the_range():
     for size, parts, multiple in itertools.product([0, 1, 7, 64, 1000], [1, 2, 3, 16], [1, 8]):
-        found = split_range(size, parts, multiple)
-        assert [i for start, stop in found for i in range(start, stop)] == list(range(size))
-        assert len(found) <= parts
-        assert all(start % multiple == 0 for start, _ in found)
+        result = split_range(size, parts, multiple)
+        assert [i for start, stop in result for i in range(start, stop)] == list(range(size))
+        assert len(result) <= parts
+        assert all(start % multiple == 0 for start, _ in result)
 
 
 def test_one_blas_thread_inside_tasks_too():
@@ -541,8 +541,8 @@ with single_blas():
 print("scipy" in sys.modules, 1 in counts())
 """
     )
-    alone = resolve_n_threads(-1) == 1  # on one core that is what it has by itself
-    assert out.splitlines() == ["False {1}", "True {1}", "{1}", f"True {alone}"]
+    single = resolve_n_threads(-1) == 1  # on one core that is what it has by itself
+    assert out.splitlines() == ["False {1}", "True {1}", "{1}", f"True {single}"]
 
 
 def test_libraries_with_a_number_for_each_thread(monkeypatch):
@@ -600,8 +600,8 @@ def test_several_calls_a_task_change_neither_order_nor_errors():
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
             for n, grain in [(0, 3), (1, 3), (7, 2), (11, 4), (11, 100)]:
-                found = list(threads.imap(square, zip(range(n)), grain=grain))
-                assert found == [i * i for i in range(n)]
+                result = list(threads.imap(square, zip(range(n)), grain=grain))
+                assert result == [i * i for i in range(n)]
             several = threads.imap(square, zip(range(20)), grain=3)
             assert [next(several) for _ in range(9)] == [i * i for i in range(9)]
             with pytest.raises(ValueError, match="eleven"):

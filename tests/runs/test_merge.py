@@ -31,8 +31,8 @@ def test_runs_are_aligned_and_keep_the_tree(count, most, n_threads):
         assert first % size == 0
         assert size == last - first or last == count
         assert last - first <= most
-    found = merge_runs(((last - first, merge(map(str, range(first, last)), tree)) for first, last in runs), tree)
-    assert found == merge(map(str, range(count)), tree)
+    result = merge_runs(((last - first, merge(map(str, range(first, last)), tree)) for first, last in runs), tree)
+    assert result == merge(map(str, range(count)), tree)
 
 
 @given(st.integers(1, 300), st.integers(0, 6))

@@ -49,7 +49,7 @@ def fail_at(run, row):
 
 def sources_of(arrays, kind, folder, n_files=1):
     """Return sources of the same rows from memory or from files."""
-    found = []
+    results = []
     for i, array in enumerate(arrays):
         data = array
         if kind == "strided":
@@ -58,8 +58,8 @@ def sources_of(arrays, kind, folder, n_files=1):
             data = [str(folder / f"{i}-{j}.npy") for j in range(n_files)]
             for path, part in zip(data, np.array_split(array, n_files), strict=True):
                 np.save(path, part)
-        found.append(open_source(data, f"a{i}", ndim=(1, 2), block_rows=BLOCK))
-    return found
+        results.append(open_source(data, f"a{i}", ndim=(1, 2), block_rows=BLOCK))
+    return results
 
 
 @examples(25)
@@ -73,16 +73,16 @@ def test_the_same_bits_as_block_by_block(n_rows, grain, n_threads, kind, tmp_pat
     rng = np.random.default_rng(n_rows)
     X, y = rng.normal(size=(n_rows, 3)), rng.normal(size=n_rows)
     expected = merge(moments(X[a:b], y[a:b], a, 2.0) for a, b in split_rows(n_rows, BLOCK))
-    given = sources_of((X, y), kind, tmp_path_factory.mktemp("rows"), min(n_rows, 3))
+    values = sources_of((X, y), kind, tmp_path_factory.mktemp("rows"), min(n_rows, 3))
     with Threads(n_threads) as threads:
-        found = reduce_runs(MOMENTS, 2.0, given, threads, grain=grain)
-        parts = list(map_runs(describe, "all", given, threads, grain=grain))
-    assert found[0].tobytes() == expected[0].tobytes()
-    assert found[1:] == expected[1:]
+        result = reduce_runs(MOMENTS, 2.0, values, threads, grain=grain)
+        parts = list(map_runs(describe, "all", values, threads, grain=grain))
+    assert result[0].tobytes() == expected[0].tobytes()
+    assert result[1:] == expected[1:]
     assert [part[0] for part in parts] + [n_rows] == [0] + [part[1] for part in parts]
     assert all(part[2:4] == (BLOCK, "all") and part[1] - part[0] <= grain * BLOCK for part in parts)
-    for i, whole in enumerate((X, y)):
-        np.testing.assert_array_equal(np.concatenate([part[4][i] for part in parts]), whole)
+    for i, full in enumerate((X, y)):
+        np.testing.assert_array_equal(np.concatenate([part[4][i] for part in parts]), full)
 
 
 def test_a_sum_of_ones_own():
@@ -96,7 +96,7 @@ def test_a_sum_of_ones_own():
 def test_arrays_belong_to_the_run(kind, tmp_path):
     """What a task keeps of them is a copy, what it must not write to is read-only, and None stands for None."""
     y = np.arange(10.0 * BLOCK)
-    given = sources_of((y,), kind, tmp_path)
+    values = sources_of((y,), kind, tmp_path)
 
     def task(run, _):
         with pytest.raises(ValueError, match="read-only"):
@@ -105,7 +105,7 @@ def test_arrays_belong_to_the_run(kind, tmp_path):
         return run.arrays[0], (run.arrays[0][:2], run.start)
 
     with Threads(1) as threads:
-        parts = list(map_runs(task, None, [*given, None], threads, grain=2))
+        parts = list(map_runs(task, None, [*values, None], threads, grain=2))
     np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), y)
     assert [part[0] for _, (part, _) in parts] == [start for _, (_, start) in parts]
 
@@ -143,11 +143,11 @@ def test_who_reads_ahead_ends_with_whoever_asked(n_threads, tmp_path):
         results.close()
         assert not threads.readers
         assert threading.active_count() <= before + n_threads
-        kept = map_runs(fail_at, -1, [source], threads, grain=1)
-        next(kept)
+        stored = map_runs(fail_at, -1, [source], threads, grain=1)
+        next(stored)
         assert len(threads.readers) == 1
     assert not threads.readers
-    del kept
+    del stored
 
 
 @pytest.mark.parametrize("begun", [False, True])

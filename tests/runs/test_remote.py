@@ -49,8 +49,8 @@ def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):
 def test_results_come_in_order():
     with Threads(1) as thread:
         source = open_source(da.from_array(X, chunks=(61, 2)), "X", ndim=(2,), block_rows=BLOCK)
-        found = list(map_runs(first_row, None, [source], thread, grain=1))
-    assert found == list(range(0, N, BLOCK))
+        result = list(map_runs(first_row, None, [source], thread, grain=1))
+    assert result == list(range(0, N, BLOCK))
 
 
 def first_row(run, _):

@@ -53,12 +53,12 @@ def test_verbose_fits_show_progress_on_stderr(kind, capsys):
     X = np.random.default_rng(0).normal(size=(20, 2))
     y = X[:, 0] > 0 if "Classifier" in kind.__name__ else X[:, 0]
     more = {"kernel": RBF()} if kind is cavity.sklearn.GaussianProcessClassifier else {}  # the default learns nothing
-    quiet, told = kind(**more).fit(X, y), clone(kind(**more, verbose=1))
+    quiet, text = kind(**more).fit(X, y), clone(kind(**more, verbose=1))
     assert capsys.readouterr() == ("", "")
-    told.fit(X, y)
+    text.fit(X, y)
     out, err = capsys.readouterr()
     assert (out, err.count("\n") >= 1) == ("", True)
-    np.testing.assert_array_equal(told.predict(X), quiet.predict(X))
+    np.testing.assert_array_equal(text.predict(X), quiet.predict(X))
     assert kind(verbose=True).fit(X[:10], y[:10])
     with pytest.raises((TypeError, ValueError), match="verbose must be"):
         kind(verbose=-1).fit(X, y)

@@ -33,6 +33,6 @@ take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT, SLOW)
 
 
 def test_most_tests_are_there():
-    found = counts(globals(), TAKEN)
-    assert found[0] >= 11
-    assert found[1] >= 30
+    result = counts(globals(), TAKEN)
+    assert result[0] >= 11
+    assert result[1] >= 30

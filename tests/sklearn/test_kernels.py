@@ -32,14 +32,14 @@ def rows(n, d, seed=0):
 def agrees(kernel, n_features, seed=0):
     """Gram, cross-Gram, diagonal and gradient are those of the kernel."""
     X, Z = rows(7, n_features, seed), rows(4, n_features, seed + 1)
-    found = kernels.link_kernel(kernel, n_features)
+    result = kernels.link_kernel(kernel, n_features)
     K, slopes = kernel(X, eval_gradient=True)
-    np.testing.assert_allclose(found.covariance.gram(X), K, rtol=SOLVES, atol=SUMS)
-    np.testing.assert_allclose(found.covariance.cross(X, Z), kernel(X, Z), rtol=SOLVES, atol=SUMS)
-    np.testing.assert_allclose(found.covariance.diagonal(X), kernel.diag(X), rtol=SOLVES)
+    np.testing.assert_allclose(result.covariance.gram(X), K, rtol=SOLVES, atol=SUMS)
+    np.testing.assert_allclose(result.covariance.cross(X, Z), kernel(X, Z), rtol=SOLVES, atol=SUMS)
+    np.testing.assert_allclose(result.covariance.diagonal(X), kernel.diag(X), rtol=SOLVES)
     weights = np.random.default_rng(seed).normal(size=K.shape)
     weights += weights.T
-    gradient = found.in_theta(found.covariance.gradient(X, weights), kernel.n_dims)
+    gradient = result.in_theta(result.covariance.gradient(X, weights), kernel.n_dims)
     expected = np.einsum("ij,ijp->p", weights, slopes)
     scale = np.einsum("ij,ijp->p", np.abs(weights), np.abs(slopes)) + np.sum(np.abs(weights * K))
     np.testing.assert_array_less(np.abs(gradient - expected), 1e-12 * scale + 1e-14)
@@ -160,11 +160,11 @@ def test_what_is_no_kernel():
 
 def test_covariances_are_taken_as_they_are():
     covariance = cavity.covariances.RBF(2.0, [0.5, 1.0], fixed=("variance",)) + cavity.covariances.White(0.1)
-    found = kernels.link_kernel(covariance, 2)
-    assert found.covariance is covariance
+    result = kernels.link_kernel(covariance, 2)
+    assert result.covariance is covariance
     np.testing.assert_array_equal(kernels.theta_of(covariance), np.log([0.5, 1.0, 0.1]))
     np.testing.assert_array_equal(kernels.bounds_of(covariance), covariance.log_bounds)
     gradient = np.array([1.0, -2.0, 3.0])
-    np.testing.assert_array_equal(found.in_theta(gradient, 3), gradient)
+    np.testing.assert_array_equal(result.in_theta(gradient, 3), gradient)
     moved = kernels.with_theta(covariance, np.log([1.0, 2.0, 3.0]))
     np.testing.assert_allclose(np.exp(moved.log_parameters), [1.0, 2.0, 3.0])

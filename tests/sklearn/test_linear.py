@@ -135,14 +135,14 @@ def test_log_probabilities_far_in_the_tail(kind):
 def test_more_classes_are_one_against_the_rest_normalised(kind):
     X, y = draw(n_classes=3, seed=2)
     classifier, new = kind().fit(X, y), draw(seed=3)[0]
-    each = [kind().fit(X, y == k) for k in range(3)]
-    np.testing.assert_array_equal(classifier.coef_, np.concatenate([c.coef_ for c in each]))
-    assert classifier.log_evidence_ == pytest.approx(sum(c.log_evidence_ for c in each), rel=ROUNDING)
-    p = np.column_stack([c.predict_proba(new)[:, 1] for c in each])
+    item = [kind().fit(X, y == k) for k in range(3)]
+    np.testing.assert_array_equal(classifier.coef_, np.concatenate([c.coef_ for c in item]))
+    assert classifier.log_evidence_ == pytest.approx(sum(c.log_evidence_ for c in item), rel=ROUNDING)
+    p = np.column_stack([c.predict_proba(new)[:, 1] for c in item])
     np.testing.assert_allclose(classifier.predict_proba(new), p / p.sum(axis=1, keepdims=True), rtol=SOLVES)
     np.testing.assert_array_equal(classifier.predict(new), np.argmax(p, axis=1))
     np.testing.assert_array_equal(
-        classifier.decision_function(new), np.stack([c.decision_function(new) for c in each], 1)
+        classifier.decision_function(new), np.stack([c.decision_function(new) for c in item], 1)
     )
     assert len(classifier.posteriors_) == 3
 
@@ -224,8 +224,8 @@ def test_learned_prior_variance_maximises_the_evidence():
         assert other.log_evidence_ < classifier.log_evidence_
     same = LogitClassifier(prior_variance=best, intercept_variance=7.0).fit(X, y)
     same_fit(classifier, same)
-    again = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0, prior_variance=30.0).fit(X, y)
-    assert again.prior_variance_[0, 0] == pytest.approx(best, rel=1e-2)
+    second = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0, prior_variance=30.0).fit(X, y)
+    assert second.prior_variance_[0, 0] == pytest.approx(best, rel=1e-2)
     free = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0).fit(X, y)  # a factor on the default
     factors = free.prior_variance_[0] * X.std(axis=0) ** 2 / 2.5**2
     np.testing.assert_allclose(factors, factors[0], rtol=AT_REST)
@@ -238,8 +238,8 @@ def test_learned_prior_variance_maximises_the_evidence():
 def test_each_class_learns_its_prior_variance():
     X, y = draw(n=150, n_classes=3)
     classifier = ProbitClassifier(learn_prior_variance=True).fit(X, y)
-    each = [ProbitClassifier(learn_prior_variance=True).fit(X, y == k).prior_variance_[0] for k in range(3)]
-    np.testing.assert_array_equal(classifier.prior_variance_, each)
+    item = [ProbitClassifier(learn_prior_variance=True).fit(X, y == k).prior_variance_[0] for k in range(3)]
+    np.testing.assert_array_equal(classifier.prior_variance_, item)
 
 
 # ---------------------------------------------------------------------------------------------- streams and weights
@@ -252,12 +252,12 @@ def test_each_class_learns_its_prior_variance():
 def test_batches_do_not_matter(kind, approximation, n_classes):
     X, y = draw(n=60, n_classes=n_classes)
     y[:5] = 0  # the first batch lacks classes
-    whole = kind(approximation=approximation).partial_fit(X, y, classes=range(n_classes))
+    full = kind(approximation=approximation).partial_fit(X, y, classes=range(n_classes))
     for edges in ([5, 6, 59], list(range(1, 60)), [30]):
         parts = kind(approximation=approximation)
         for Xb, yb in zip(np.split(X, edges), np.split(y, edges), strict=True):
             assert parts.partial_fit(Xb, yb, classes=None if hasattr(parts, "classes_") else range(n_classes)) is parts
-        same_fit(whole, parts, rtol=AT_REST, atol=LOSSES)
+        same_fit(full, parts, rtol=AT_REST, atol=LOSSES)
         assert parts.converged_
         assert not hasattr(parts, "loo_score_")
 
@@ -376,9 +376,9 @@ def test_float32_gives_what_its_float64_copy_gives():
 def test_prediction_in_blocks(monkeypatch):
     X, y = draw(n_classes=3)
     classifier = LogitClassifier().fit(X, y)
-    whole = classifier.predict_log_proba(X)
+    full = classifier.predict_log_proba(X)
     monkeypatch.setattr(linear, "BLOCK_ROWS", 7)
-    np.testing.assert_allclose(classifier.predict_log_proba(X), whole, rtol=SOLVES)
+    np.testing.assert_allclose(classifier.predict_log_proba(X), full, rtol=SOLVES)
 
 
 def test_threads_change_no_bit():
@@ -447,8 +447,8 @@ def test_sample_weight_is_routed_to_scores():
     with sklearn.config_context(enable_metadata_routing=True):
         X, y, weight, pipeline = routed_weights()
         routed = pipeline[-1]
-        found = cross_validate(pipeline, X, y, params={"sample_weight": weight}, return_estimator=True, cv=2)
-        assert found["estimator"][0][-1].log_evidence_ != routed.log_evidence_
+        result = cross_validate(pipeline, X, y, params={"sample_weight": weight}, return_estimator=True, cv=2)
+        assert result["estimator"][0][-1].log_evidence_ != routed.log_evidence_
 
 
 # ---------------------------------------------------------------------------------------------- errors
@@ -601,8 +601,8 @@ def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
     fitted = kind(prior_variance=100.0).fit(X, X[:, 0] > 0)
     new = np.array([[s * 10.0**k, 0.1] for k in range(-3, 4) for s in (-1, 1)])
     design = np.column_stack([new, np.ones(len(new))])
-    found = np.stack([fitted.posteriors_[0].log_density(design, np.full(len(new), y)) for y in (-1.0, 1.0)], axis=1)
-    np.testing.assert_allclose(fitted.predict_log_proba(new), found, rtol=AT_REST, atol=ROUNDING)
+    result = np.stack([fitted.posteriors_[0].log_density(design, np.full(len(new), y)) for y in (-1.0, 1.0)], axis=1)
+    np.testing.assert_allclose(fitted.predict_log_proba(new), result, rtol=AT_REST, atol=ROUNDING)
     np.testing.assert_allclose(fitted.predict_proba(new).sum(axis=1), 1.0, rtol=LAST_BIT)
     np.testing.assert_array_equal(fitted.predict(new), fitted.predict_proba(new)[:, 1] > 0.5)
     with pytest.raises(OverflowError, match="moments"):
@@ -617,8 +617,8 @@ def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
 def test_weights_of_classes_are_weights_of_rows(kind):
     X, y = draw(n=90, n_classes=3, seed=5)
     rows = np.random.default_rng(6).integers(0, 3, len(y))
-    given = {0: 2.0, 2: 0.5}
-    by_class = kind(class_weight=given).fit(X, y, rows)
+    arguments = {0: 2.0, 2: 0.5}
+    by_class = kind(class_weight=arguments).fit(X, y, rows)
     by_row = kind().fit(X, y, rows * np.array([2.0, 1.0, 0.5])[y])
     np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=AT_REST)
     sums = np.bincount(y, rows)
@@ -628,12 +628,12 @@ def test_weights_of_classes_are_weights_of_rows(kind):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("values", "message"),
     [({9: 1.0}, "class_weight has 9"), ("even", "class_weight must be"), ({0: -1.0}, "class_weight"), (3, "got int")],
 )
-def test_bad_weights_of_classes(given, words):
-    with pytest.raises((ValueError, TypeError), match=words):
-        ProbitClassifier(class_weight=given).fit(*draw())
+def test_bad_weights_of_classes(values, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ProbitClassifier(class_weight=values).fit(*draw())
 
 
 # ---------------------------------------------------------------------------------------------- rows of dask
@@ -646,18 +646,18 @@ def test_collections_are_worked_on_where_they_are(kind):
     dd = pytest.importorskip("dask.dataframe")
     X, y = draw(n=20_000)  # more rows than are read at once
     y, weight = np.array(["no", "yes"])[y], 1.0 + np.arange(len(y)) % 3
-    whole = kind().fit(X, y, weight)
+    full = kind().fit(X, y, weight)
     chunks = da.from_array(X, chunks=(3_000, 4))
     frame = dd.from_pandas(pd.DataFrame(X, columns=list("abcd")), npartitions=3)
     for rows in (chunks, frame):
-        found = kind().fit(rows, da.from_array(y, chunks=3_000), weight)
-        np.testing.assert_array_equal(found.coef_, whole.coef_)
-        assert found.loo_score_ == whole.loo_score_
+        posterior = kind().fit(rows, da.from_array(y, chunks=3_000), weight)
+        np.testing.assert_array_equal(posterior.coef_, full.coef_)
+        assert posterior.loo_score_ == full.loo_score_
         for name in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
-            lazy = getattr(found, name)(rows)
+            lazy = getattr(posterior, name)(rows)
             assert type(lazy).__module__.startswith("dask")
-            np.testing.assert_array_equal(lazy.compute(), getattr(whole, name)(X))
-    assert found.feature_names_in_.tolist() == list("abcd")
+            np.testing.assert_array_equal(lazy.compute(), getattr(full, name)(X))
+    assert posterior.feature_names_in_.tolist() == list("abcd")
 
 
 def test_mixtures_judge_collections_chunk_by_chunk():

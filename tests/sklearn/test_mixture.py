@@ -56,11 +56,11 @@ def same(a, b, names, rtol=1e-8):
         np.testing.assert_allclose(u, v, rtol=rtol, atol=rtol * np.max(np.abs(v)), err_msg=name)
 
 
-def same_bounds(ours, known, rtol=1e-8):
+def same_bounds(ours, truth, rtol=1e-8):
     """Two fits had the same bounds; older versions of scikit-learn keep the last one only, in arrays if it is tied."""
-    np.testing.assert_allclose(ours.lower_bound_, np.ravel(known.lower_bound_)[0], rtol=rtol)
-    if hasattr(known, "lower_bounds_"):
-        np.testing.assert_allclose(ours.lower_bounds_, np.ravel(known.lower_bounds_), rtol=rtol)
+    np.testing.assert_allclose(ours.lower_bound_, np.ravel(truth.lower_bound_)[0], rtol=rtol)
+    if hasattr(truth, "lower_bounds_"):
+        np.testing.assert_allclose(ours.lower_bounds_, np.ravel(truth.lower_bounds_), rtol=rtol)
 
 
 # ---------------------------------------------------------------------------------------------- the contract
@@ -68,9 +68,9 @@ def same_bounds(ours, known, rtol=1e-8):
 
 @pytest.mark.parametrize("name", ["BayesianGaussianMixture", "GaussianMixture"])
 def test_settings_are_those_of_scikit_learn(name):
-    ours, known = getattr(cavity.sklearn, name)().get_params(), getattr(theirs, name)().get_params()
-    assert {key: ours[key] for key in known} == known
-    assert {key: value for key, value in ours.items() if key not in known} == {"n_threads": None}
+    ours, truth = getattr(cavity.sklearn, name)().get_params(), getattr(theirs, name)().get_params()
+    assert {key: ours[key] for key in truth} == truth
+    assert {key: value for key, value in ours.items() if key not in truth} == {"n_threads": None}
 
 
 @ALL
@@ -78,13 +78,13 @@ def test_attributes_are_those_of_scikit_learn(estimator):
     X = pd.DataFrame(draw(50), columns=["a", "b", "c"])
     ours = clone(estimator).set_params(n_components=2, random_state=0).fit(X)
     settings = {key: value for key, value in ours.get_params().items() if key != "n_threads"}
-    known = getattr(theirs, type(ours).__name__)(**settings).fit(X)
-    public = {name for name in vars(known) if name.endswith("_")}
+    truth = getattr(theirs, type(ours).__name__)(**settings).fit(X)
+    public = {name for name in vars(truth) if name.endswith("_")}
     more = {name for name in vars(ours) if name.endswith("_")} - public - {"lower_bounds_"}  # which is new there
     assert public <= set(vars(ours))
     assert more == ({"posterior_"} if isinstance(ours, BayesianGaussianMixture) else set())
     for name in public - {"weight_concentration_", "lower_bounds_", "n_iter_", "feature_names_in_"}:
-        assert np.shape(getattr(ours, name)) == np.shape(getattr(known, name)), name
+        assert np.shape(getattr(ours, name)) == np.shape(getattr(truth, name)), name
     assert ours.feature_names_in_.tolist() == ["a", "b", "c"]
     assert len(ours.lower_bounds_) == ours.n_iter_
     assert isinstance(ours.lower_bounds_, list)
@@ -97,9 +97,9 @@ def test_goes_where_estimators_go(estimator):
     pipeline = make_pipeline(StandardScaler(), ours)
     labels = pipeline.fit_predict(X)
     np.testing.assert_array_equal(labels, pipeline.predict(X))
-    again = pickle.loads(pickle.dumps(pipeline))
-    np.testing.assert_array_equal(again.predict_proba(X), pipeline.predict_proba(X))
-    assert again.score(X) == pipeline.score(X)
+    restored = pickle.loads(pickle.dumps(pipeline))
+    np.testing.assert_array_equal(restored.predict_proba(X), pipeline.predict_proba(X))
+    assert restored.score(X) == pipeline.score(X)
     assert pipeline.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(len(X)), rel=SOLVES)
     assert clone(ours).get_params() == ours.get_params()
     if not isinstance(estimator, BayesianGaussianMixture):
@@ -147,23 +147,27 @@ def test_maximum_likelihood_has_scikit_learns_numbers(kind, init):
 def test_maximum_likelihood_from_given_parameters(kind):
     X = draw()
     shapes = {"full": np.eye(3) + np.ones((2, 1, 1)), "tied": np.eye(3) + 0.5, "diag": np.full((2, 3), 0.7)}
-    given = dict(
+    arguments = dict(
         weights_init=[0.3, 0.7],
         means_init=[[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]],
         precisions_init=shapes.get(kind, np.array([0.5, 2.0])),
     )
-    for left in (given, {k: v for k, v in given.items() if k != "weights_init"}, {"means_init": given["means_init"]}):
+    for left in (
+        arguments,
+        {k: v for k, v in arguments.items() if k != "weights_init"},
+        {"means_init": arguments["means_init"]},
+    ):
         settings = dict(n_components=2, covariance_type=kind, random_state=0, max_iter=3, **left)
         a, b = theirs.GaussianMixture(**settings).fit(X), GaussianMixture(**settings).fit(X)
         same(b, a, GAUSSIANS)
         same_bounds(b, a)
-    start = GaussianMixture(2, covariance_type=kind, max_iter=0, **given).fit(X)
-    np.testing.assert_allclose(start.precisions_, given["precisions_init"], rtol=SOLVES, atol=ROUNDING)
+    start = GaussianMixture(2, covariance_type=kind, max_iter=0, **arguments).fit(X)
+    np.testing.assert_allclose(start.precisions_, arguments["precisions_init"], rtol=SOLVES, atol=ROUNDING)
     product = (
         start.covariances_ @ start.precisions_ if kind in ("full", "tied") else start.covariances_ * start.precisions_
     )
-    wanted = np.eye(3) if kind in ("full", "tied") else 1.0
-    np.testing.assert_allclose(product, np.broadcast_to(wanted, product.shape), atol=SOLVES)
+    expected = np.eye(3) if kind in ("full", "tied") else 1.0
+    np.testing.assert_allclose(product, np.broadcast_to(expected, product.shape), atol=SOLVES)
 
 
 @UNFINISHED
@@ -265,8 +269,8 @@ def test_samples_have_the_moments_of_the_mixture(estimator, kind):
         assert len(some) / 20000 == pytest.approx(weight, abs=0.02)
         np.testing.assert_allclose(some.mean(axis=0), ours.means_[k], atol=0.05 * np.sqrt(variances.max()))
         np.testing.assert_allclose(some.var(axis=0), variances, rtol=0.08)  # those of Student-t are 1 % larger
-    again, _ = ours.sample(20000)
-    np.testing.assert_array_equal(again, rows)
+    second, _ = ours.sample(20000)
+    np.testing.assert_array_equal(second, rows)
 
 
 def test_a_bound_that_compares_across_components():
@@ -454,9 +458,9 @@ def test_the_best_of_several_starts_counts(estimator):
     )
     ours.set_params(max_iter=500)
     state = np.random.RandomState(0)
-    each = [clone(ours).set_params(n_init=1, random_state=state).fit(X).lower_bound_ for _ in range(4)]
-    assert ours.fit(X).lower_bound_ == max(each)
-    assert max(each) > min(each)
+    item = [clone(ours).set_params(n_init=1, random_state=state).fit(X).lower_bound_ for _ in range(4)]
+    assert ours.fit(X).lower_bound_ == max(item)
+    assert max(item) > min(item)
 
 
 @ALL
@@ -581,11 +585,11 @@ def test_missing_values_are_integrated_over(kind):
     X[rng.random(X.shape) < 0.2] = np.nan
     types = dict(covariance_type=kind, weight_concentration_prior_type="dirichlet_distribution")
     mixture = BayesianGaussianMixture(n_components=2, **types, random_state=0, tol=1e-9, max_iter=1000).fit(X)
-    known = dict(mean_prior=mixture.mean_prior_, covariance_prior=mixture.covariance_prior_ + 1e-6)
-    known |= dict(mean_precision_prior=1.0, degrees_of_freedom_prior=3.0, weight_concentration_prior=0.5)
-    wanted = cavity.GaussianMixture(2, covariance=kind, weights="dirichlet", **known).fit(X)
-    assert mixture.lower_bound_ == pytest.approx(wanted.elbo, abs=OPTIMUM)
-    np.testing.assert_allclose(np.sort(mixture.means_, axis=0), np.sort(wanted.mean, axis=0), atol=PRINTED)
+    settings = dict(mean_prior=mixture.mean_prior_, covariance_prior=mixture.covariance_prior_ + 1e-6)
+    settings |= dict(mean_precision_prior=1.0, degrees_of_freedom_prior=3.0, weight_concentration_prior=0.5)
+    expected = cavity.GaussianMixture(2, covariance=kind, weights="dirichlet", **settings).fit(X)
+    assert mixture.lower_bound_ == pytest.approx(expected.elbo, abs=OPTIMUM)
+    np.testing.assert_allclose(np.sort(mixture.means_, axis=0), np.sort(expected.mean, axis=0), atol=PRINTED)
     np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0)
     assert np.all(np.isfinite(mixture.score_samples(X)))
     later = mixture.partial_fit([[np.nan, 4.0, 4.0], [-4.0, np.nan, np.nan]])

@@ -54,8 +54,8 @@ def same_predictions(a, b, X, rtol=1e-7, atol=1e-9):
     if hasattr(a, "predict_proba"):
         np.testing.assert_allclose(a.predict_log_proba(X), b.predict_log_proba(X), rtol=rtol, atol=atol)
     else:
-        found, wanted = (model.predict(X, return_std=True) for model in (a, b))
-        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+        result, expected = (model.predict(X, return_std=True) for model in (a, b))
+        np.testing.assert_allclose(result, expected, rtol=rtol, atol=atol)
 
 
 # ---------------------------------------------------------------------------------------------- the contract
@@ -87,17 +87,17 @@ def test_with_every_row_an_inducing_point_regression_is_scikit_learns(power, nor
     X, y = draw(25)
     kernel, new = FIXED + WhiteKernel(0.2), draw(9, seed=1)[0]
     settings = {"alpha": 0.05, "normalize_y": normalize_y}
-    known = theirs.GaussianProcessRegressor(kernel, optimizer=None, **settings).fit(X, y)
+    truth = theirs.GaussianProcessRegressor(kernel, optimizer=None, **settings).fit(X, y)
     model = StreamingGPRegressor(kernel, inducing=X, learn=False, power=power, jitter=1e-10, **settings)
     if normalize_y:  # batches would be measured from the mean of the first
         model.fit(X, y)
     else:
         in_batches(model, X, y, [4, 5, 17])
     for options in ({"return_std": True}, {"return_cov": True}):
-        for found, wanted in zip(model.predict(new, **options), known.predict(new, **options), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=OPTIMUM, atol=EARLY)
+        for result, expected in zip(model.predict(new, **options), truth.predict(new, **options), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=OPTIMUM, atol=EARLY)
     scale = np.std(y) if normalize_y else 1.0
-    assert model.log_bound_ == pytest.approx(known.log_marginal_likelihood_value_ - 25 * np.log(scale), abs=SLOPES)
+    assert model.log_bound_ == pytest.approx(truth.log_marginal_likelihood_value_ - 25 * np.log(scale), abs=SLOPES)
     assert model.noise_variance_ == pytest.approx(0.25 * scale**2, rel=SOLVES)
     np.testing.assert_array_equal(model.inducing_points_, X)
     assert (model.n_samples_seen_, model.converged_, model.kernel_) == (25, True, kernel)
@@ -147,14 +147,14 @@ def test_standard_deviations_hold_the_white_noise_and_not_alpha():
 def test_learning_finds_what_scikit_learn_finds(kernel, alpha):
     X, y = draw(60)
     model = StreamingGPRegressor(kernel, alpha=alpha, inducing=X).fit(X, y)
-    known = theirs.GaussianProcessRegressor(kernel, alpha=alpha).fit(X, y)
-    assert model.log_bound_ == pytest.approx(known.log_marginal_likelihood_value_, abs=0.02)
-    np.testing.assert_allclose(model.predict(X, return_std=True), known.predict(X, return_std=True), atol=0.02)
+    truth = theirs.GaussianProcessRegressor(kernel, alpha=alpha).fit(X, y)
+    assert model.log_bound_ == pytest.approx(truth.log_marginal_likelihood_value_, abs=0.02)
+    np.testing.assert_allclose(model.predict(X, return_std=True), truth.predict(X, return_std=True), atol=0.02)
     assert type(model.kernel_) is type(kernel)
     assert model.kernel_.n_dims == kernel.n_dims
-    again = StreamingGPRegressor(model.kernel_, alpha=alpha, inducing=X, learn=False).fit(X, y)
-    same_predictions(again, model, X, rtol=OPTIMUM)
-    assert again.log_bound_ == pytest.approx(model.log_bound_, abs=OPTIMUM)
+    second = StreamingGPRegressor(model.kernel_, alpha=alpha, inducing=X, learn=False).fit(X, y)
+    same_predictions(second, model, X, rtol=OPTIMUM)
+    assert second.log_bound_ == pytest.approx(model.log_bound_, abs=OPTIMUM)
 
 
 def test_noise_stays_within_the_bounds_of_its_kernel():
@@ -196,11 +196,11 @@ def test_later_batches_learn_if_they_shall():
     X, y = draw(120, noise=0.2)
     kernel = 1.0 * RBF(1.0) + WhiteKernel(1.0)
     first = in_batches(StreamingGPRegressor(kernel, inducing=X[:25]), X, y, [10])
-    alone = StreamingGPRegressor(kernel, inducing=X[:25]).fit(X[:10], y[:10])
-    assert first.kernel_ == alone.kernel_
+    single = StreamingGPRegressor(kernel, inducing=X[:25]).fit(X[:10], y[:10])
+    assert first.kernel_ == single.kernel_
     assert first.kernel_ != kernel
     every = in_batches(StreamingGPRegressor(kernel, inducing=X[:25], learn=True), X, y, [10])
-    assert every.kernel_ != alone.kernel_
+    assert every.kernel_ != single.kernel_
     assert every.noise_variance_ == pytest.approx(0.04, rel=0.5)
     never = in_batches(StreamingGPRegressor(kernel, inducing=X[:25], learn=False), X, y, [10])
     assert never.kernel_ == kernel
@@ -213,11 +213,11 @@ def test_normalisation_is_that_of_the_first_batch():
     settings = {"inducing": X[:12], "learn": False}
     model = in_batches(StreamingGPRegressor(kernel, normalize_y=True, **settings), X, shifted, [15])
     centre, scale = np.mean(shifted[:15]), np.std(shifted[:15])
-    known = in_batches(StreamingGPRegressor(kernel, **settings), X, (shifted - centre) / scale, [15])
-    mean, sd = known.predict(X, return_std=True)
+    truth = in_batches(StreamingGPRegressor(kernel, **settings), X, (shifted - centre) / scale, [15])
+    mean, sd = truth.predict(X, return_std=True)
     np.testing.assert_allclose(model.predict(X, return_std=True), [centre + scale * mean, scale * sd], rtol=INTEGRAL)
-    np.testing.assert_allclose(model.predict(X, return_cov=True)[1], scale**2 * known.predict(X, return_cov=True)[1])
-    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * np.log(scale), rel=SOLVES)
+    np.testing.assert_allclose(model.predict(X, return_cov=True)[1], scale**2 * truth.predict(X, return_cov=True)[1])
+    assert model.log_bound_ == pytest.approx(truth.log_bound_ - 40 * np.log(scale), rel=SOLVES)
     assert model.noise_variance_ == pytest.approx(0.2 * scale**2)
     constant = StreamingGPRegressor(kernel, normalize_y=True, learn=False).fit(X, np.full(40, 7.0))
     np.testing.assert_allclose(constant.predict(X), 7.0)
@@ -228,10 +228,10 @@ def test_normalised_targets_may_be_of_any_size(power):
     X, y = draw(40)
     settings = {"kernel": FIXED + WhiteKernel(0.2), "inducing": X[:12], "learn": False, "normalize_y": True}
     model = StreamingGPRegressor(**settings).fit(X, np.ldexp(y, power))
-    known = StreamingGPRegressor(**settings).fit(X, y)
-    for found, expected in zip(model.predict(X, return_std=True), known.predict(X, return_std=True), strict=True):
-        np.testing.assert_array_equal(found, np.ldexp(expected, power))
-    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * power * np.log(2), rel=SOLVES)
+    truth = StreamingGPRegressor(**settings).fit(X, y)
+    for result, expected in zip(model.predict(X, return_std=True), truth.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(result, np.ldexp(expected, power))
+    assert model.log_bound_ == pytest.approx(truth.log_bound_ - 40 * power * np.log(2), rel=SOLVES)
     with pytest.raises(OverflowError, match="the squares of y leave the range of float64"):
         model.fit(X, np.ldexp(y, 1000))
 
@@ -256,13 +256,13 @@ def test_samples_have_the_moments_of_predictions():
 def test_with_every_row_an_inducing_point_classification_is_the_dense_one(likelihood, n_classes):
     X, y = labels(n_classes=n_classes)
     kernel, new = 2.0 * RBF(1.3), draw(9, seed=1)[0]
-    known = GaussianProcessClassifier(kernel, likelihood=likelihood, optimizer=None).fit(X, y)
+    truth = GaussianProcessClassifier(kernel, likelihood=likelihood, optimizer=None).fit(X, y)
     model = StreamingGPClassifier(kernel, likelihood=likelihood, inducing=X, jitter=1e-10, learn=False).fit(X, y)
-    np.testing.assert_allclose(model.predict_log_proba(new), known.predict_log_proba(new), rtol=PRINTED, atol=SLOPES)
-    np.testing.assert_array_equal(model.predict(new), known.predict(new))
-    assert model.log_bound_ == pytest.approx(known.log_evidence_, abs=PRINTED)
+    np.testing.assert_allclose(model.predict_log_proba(new), truth.predict_log_proba(new), rtol=PRINTED, atol=SLOPES)
+    np.testing.assert_array_equal(model.predict(new), truth.predict(new))
+    assert model.log_bound_ == pytest.approx(truth.log_evidence_, abs=PRINTED)
     assert len(model.states_) == (1 if n_classes == 2 else 3)
-    assert model.kernel_ == known.kernel_
+    assert model.kernel_ == truth.kernel_
 
 
 def test_batches_of_classes_are_one_against_the_rest_normalised():
@@ -286,9 +286,9 @@ def test_batches_of_classes_are_one_against_the_rest_normalised():
 def test_a_stream_of_labels_is_close_to_all_at_once():
     X, y = labels(300)
     settings = {"kernel": FIXED, "inducing": X[:20], "learn": False, "likelihood": "probit"}
-    whole = StreamingGPClassifier(**settings).fit(X, y)
+    full = StreamingGPClassifier(**settings).fit(X, y)
     stream = in_batches(StreamingGPClassifier(**settings), X, y, [50, 51, 120, 250], classes=[0, 1])
-    np.testing.assert_allclose(stream.predict_proba(X), whole.predict_proba(X), atol=0.02)
+    np.testing.assert_allclose(stream.predict_proba(X), full.predict_proba(X), atol=0.02)
     assert stream.n_samples_seen_ == 300
 
 
@@ -326,12 +326,12 @@ def test_batches_give_what_all_rows_at_once_give(weighted):
     X, y = draw(50)
     weight = np.random.default_rng(3).integers(0, 3, size=50) + (np.arange(50) < 4) if weighted else None
     model = StreamingGPRegressor(FIXED + WhiteKernel(0.2), inducing=X[:12], learn=False)
-    whole = clone(model).fit(X, y, weight)
+    full = clone(model).fit(X, y, weight)
     for cuts in ([1, 2, 3], [25], list(range(10, 50, 10))):
         stream = in_batches(clone(model), X, y, cuts, weight if weighted else None)
-        same_predictions(stream, whole, X, rtol=AT_REST)
-        assert stream.log_bound_ == pytest.approx(whole.log_bound_, rel=INTEGRAL)
-        assert stream.n_samples_seen_ == whole.n_samples_seen_ == (np.sum(weight > 0) if weighted else 50)
+        same_predictions(stream, full, X, rtol=AT_REST)
+        assert stream.log_bound_ == pytest.approx(full.log_bound_, rel=INTEGRAL)
+        assert stream.n_samples_seen_ == full.n_samples_seen_ == (np.sum(weight > 0) if weighted else 50)
 
 
 @pytest.mark.long_cases("first-StreamingGPClassifier")
@@ -380,9 +380,9 @@ def test_fit_starts_anew(kind):
     settings = {} if kind is StreamingGPRegressor else {"classes": [0, 1]}
     model = kind(FIXED, inducing=X[:8], learn=False, **({"alpha": 0.1} if not settings else {}))
     fresh = clone(model).fit(X, y)
-    again = model.partial_fit(X + 1.0, 1 - y, **settings).fit(X, y)
-    same_predictions(again, fresh, X, rtol=0, atol=0)
-    assert again.n_samples_seen_ == 30
+    second = model.partial_fit(X + 1.0, 1 - y, **settings).fit(X, y)
+    same_predictions(second, fresh, X, rtol=0, atol=0)
+    assert second.n_samples_seen_ == 30
 
 
 @BOTH
@@ -499,8 +499,8 @@ def test_powers_of_kernels_that_are_not_learnt():
     with pytest.raises(ValueError, match="a power repeats its parameters"):
         clone(model).set_params(learn=True).fit(X, y)
     fixed = StreamingGPRegressor(RBF(2.0, "fixed") ** 2, **settings).fit(X, y)
-    known = theirs.GaussianProcessRegressor(RBF(2.0) ** 2, alpha=0.1, optimizer=None).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), known.predict(X), atol=SLOPES)
+    truth = theirs.GaussianProcessRegressor(RBF(2.0) ** 2, alpha=0.1, optimizer=None).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), truth.predict(X), atol=SLOPES)
     same_predictions(model, fixed, X)
 
 
@@ -514,8 +514,8 @@ def test_clone_and_pickle(kind):
     with pytest.raises(NotFittedError):
         fresh.predict(X)
     same_predictions(back, model, X, rtol=0, atol=0)
-    for each in (back, model):
-        each.partial_fit(X, y)
+    for item in (back, model):
+        item.partial_fit(X, y)
     same_predictions(back, model, X, rtol=0, atol=0)
     assert back.kernel_ == model.kernel_
 
@@ -544,10 +544,10 @@ def test_is_cavity_streaming_gp_underneath():
     X, y = X[order], y[order]
     covariance = covariances.RBF(1.5, 1.3)
     model = StreamingGPRegressor(covariance + covariances.White(0.2), alpha=0.1, n_inducing=11, learn=False).fit(X, y)
-    known = cavity.StreamingGP(covariance, cavity.likelihoods.Gaussian(0.2 + 0.1), n_inducing=11).fit(X, y, learn=False)
-    np.testing.assert_array_equal(model.inducing_points_, known.inducing)
-    np.testing.assert_array_equal(model.predict(X), known.predict(X)[0])
-    assert (model.log_bound_, model.information_lost_) == (known.log_bound, known.information_lost)
+    truth = cavity.StreamingGP(covariance, cavity.likelihoods.Gaussian(0.2 + 0.1), n_inducing=11).fit(X, y, learn=False)
+    np.testing.assert_array_equal(model.inducing_points_, truth.inducing)
+    np.testing.assert_array_equal(model.predict(X), truth.predict(X)[0])
+    assert (model.log_bound_, model.information_lost_) == (truth.log_bound, truth.information_lost)
     assert model.kernel_ == covariance + covariances.White(0.2)
     labelled = y > 0
     classifier = StreamingGPClassifier(covariance, power=0.7, n_inducing=11, learn=False).fit(X, labelled)

@@ -111,9 +111,9 @@ def test_the_same_bits_as_an_array(tmp_path, kind):
     source, array = open_source(KINDS[kind](tmp_path), "X", ndim=(2,)), open_source(X, "X", ndim=(2,))
     assert (source.shape, source.block_count, source.names) == (X.shape, array.block_count, tuple(TABLE.column_names))
     assert source.in_memory == (kind in ("table", "dataset in memory"))
-    for again in (source, pickle.loads(pickle.dumps(source))):
+    for second in (source, pickle.loads(pickle.dumps(source))):
         for i in (*range(array.block_count), 3, 0, 7):
-            np.testing.assert_array_equal(again.read(i), array.read(i))
+            np.testing.assert_array_equal(second.read(i), array.read(i))
     np.testing.assert_array_equal(source.rows(100, 403), X[100:403])
     np.testing.assert_array_equal(source.columns([3, 1]).rows(), X[:, [3, 1]])
     np.testing.assert_array_equal(source.column("maybe").rows(400, 403), X[400:403, 4])
@@ -128,10 +128,10 @@ def test_threads_read_for_themselves(tmp_path, kind):
 
 def test_one_pass_reads_every_batch_once(tmp_path, monkeypatch):
     source, batches = open_source(in_parquet(tmp_path), "X", ndim=(2,)).columns([0, 2]), []
-    whole = arrow.ParquetReader.batches
+    full = arrow.ParquetReader.batches
 
     def counted(self, file, group, names, size):
-        for batch in whole(self, file, group, names, size):
+        for batch in full(self, file, group, names, size):
             batches.append(batch.num_rows)
             assert set(batch.schema.names) == {"size", "flag"}
             yield batch
@@ -152,17 +152,17 @@ def test_small_groups_are_read_together_and_once_a_fit(tmp_path, monkeypatch, ti
     for kind in (arrow.ParquetReader, arrow.BatchReader, arrow.FragmentReader):
         whole = kind.batches
 
-        def counted(self, file, group, names, size, whole=whole):
+        def counted(self, file, group, names, size, full=whole):
             begun.append(group)
-            return whole(self, file, group, names, size)
+            return full(self, file, group, names, size)
 
         monkeypatch.setattr(kind, "batches", counted)
     model, options = cavity.GaussianMixture(2, covariance="diag"), dict(max_iter=5, tol=0.0)
     columns = TABLE.select(["size", "count"])
     with pytest.warns(cavity.ConvergenceWarning):
-        found, wanted = (model.fit(each, **options) for each in (tiny(tmp_path, table=columns, rows=1), X[:, :2]))
-    assert found.elbo == wanted.elbo
-    np.testing.assert_array_equal(found.mean, wanted.mean)
+        posterior, expected = (model.fit(item, **options) for item in (tiny(tmp_path, table=columns, rows=1), X[:, :2]))
+    assert posterior.elbo == expected.elbo
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
     assert len(begun) <= 2 * 3  # threads, and kinds that call each other; not N = 500, in each pass
 
 
@@ -185,16 +185,16 @@ def test_groups_that_fit_into_a_batch_are_one(sizes, spans):
 
 def test_categories_of_tiny_groups(tmp_path):
     """Each group has a dictionary of its own, of the values that it holds."""
-    words = np.array(["b", "a", "c", "d"])[RNG.integers(0, 4, 60)]
-    table = pa.table({"x": np.arange(60.0), "word": pa.array(words).dictionary_encode()})
+    message = np.array(["b", "a", "c", "d"])[RNG.integers(0, 4, 60)]
+    table = pa.table({"x": np.arange(60.0), "word": pa.array(message).dictionary_encode()})
     pieces = [table.slice(k, 1) for k in range(60)]
     own = pa.concat_tables(
         [piece.set_column(1, "word", pc.dictionary_encode(piece["word"].cast("string"))) for piece in pieces]
     )
-    for each in (table, own):
+    for item in (table, own):
         for store in (in_parquet, in_feather):
-            path = store(tmp_path, each.unify_dictionaries() if store is in_feather else each, rows=1)
-            assert cavity.source(path).values("word").tolist() == words.tolist()
+            path = store(tmp_path, item.unify_dictionaries() if store is in_feather else item, rows=1)
+            assert cavity.source(path).values("word").tolist() == message.tolist()
 
 
 LABELS = {
@@ -210,24 +210,24 @@ def test_columns_by_name(tmp_path, store):
     for name, values in LABELS.items():
         table = table.append_column(name, values)
     path = store(tmp_path, table)
-    given = {"y": "word", "offset": "size", "sample_weight": "count", "exposure": None}
+    arguments = {"y": "word", "offset": "size", "sample_weight": "count", "exposure": None}
     with pytest.raises(TypeError, match="X .*must hold real numbers, got categories in column 'code'.*get_dummies"):
-        Dataset.open(path, given)
+        Dataset.open(path, arguments)
     source = cavity.source(path).without(["code", "gaps"])
-    dataset = Dataset.open(source, given)
+    dataset = Dataset.open(source, arguments)
     rows, roles = dataset.X, dataset.roles
-    y, offset, weights, exposure = (dataset.column(name) for name in given)
+    y, offset, weights, exposure = (dataset.column(name) for name in arguments)
     assert (rows.names, exposure) == (("flag", "small"), None)
     assert roles == {"y": "word", "offset": "size", "sample_weight": "count"}
     assert y.dtype.kind == "U"
     assert y.tolist() == ["b", "a"] * (N // 2)
-    for found, name in ((offset, "size"), (weights, "count")):
-        assert found.dtype == np.float64
-        np.testing.assert_array_equal(found, TABLE[name])
+    for result, name in ((offset, "size"), (weights, "count")):
+        assert result.dtype == np.float64
+        np.testing.assert_array_equal(result, TABLE[name])
     np.testing.assert_array_equal(rows.rows(), X[:, 2:4])
-    whole = cavity.source(path)
-    assert whole.values("code").tolist() == y.tolist()
-    assert whole.values("gaps")[:3].tolist() == ["b", None, "b"]
+    full = cavity.source(path)
+    assert full.values("code").tolist() == y.tolist()
+    assert full.values("gaps")[:3].tolist() == ["b", None, "b"]
     with pytest.raises(ValueError, match="y='z': X has no column 'z'; it has 'size'"):
         Dataset.open(path, {"y": "z"})
     with pytest.raises(ValueError, match="data has no column 'z'"):
@@ -278,9 +278,9 @@ def test_partitions_are_columns_of_datasets(tmp_path, rows):
 def test_missing_values_are_judged_by_the_model(tmp_path, covariance):
     path, model = in_folder(tmp_path), cavity.GaussianMixture(2, covariance=covariance)
     if covariance == "diag":
-        found, expected = (model.fit(data, max_iter=3, tol=1e9) for data in (cavity.source(path), X))
-        assert found.mean.tobytes() == expected.mean.tobytes()
-        assert found.columns == tuple(TABLE.column_names)
+        posterior, expected = (model.fit(data, max_iter=3, tol=1e9) for data in (cavity.source(path), X))
+        assert posterior.mean.tobytes() == expected.mean.tobytes()
+        assert posterior.columns == tuple(TABLE.column_names)
     else:
         with pytest.raises(ValueError, match="X must be finite, got nan in row 68, column 'maybe' of .*3.parquet; val"):
             model.fit(path)
@@ -289,9 +289,12 @@ def test_missing_values_are_judged_by_the_model(tmp_path, covariance):
 def test_the_first_bad_number_is_named_by_file_row_and_column(tmp_path):
     values = X[:, 0].copy()
     values[450] = np.inf
-    for store, words in ((in_folder, "row 117, column 'size' of .*3.parquet"), (in_feather, "row 450, column 'size'")):
+    for store, message in (
+        (in_folder, "row 117, column 'size' of .*3.parquet"),
+        (in_feather, "row 450, column 'size'"),
+    ):
         source = open_source(store(tmp_path, TABLE.set_column(0, "size", pa.array(values))), "X", ndim=(2,))
-        with pytest.raises(ValueError, match=f"X must be finite, got inf in {words}"):
+        with pytest.raises(ValueError, match=f"X must be finite, got inf in {message}"):
             cavity.GaussianMixture(1, covariance="diag").fit(source)
         with pytest.raises(ValueError, match="y must be finite, got inf in row"):
             cavity.UnitMixture(1).fit(source.column("size"))
@@ -300,12 +303,12 @@ def test_the_first_bad_number_is_named_by_file_row_and_column(tmp_path):
 @pytest.mark.parametrize("suffix", ["parquet", "feather"])
 def test_the_index_of_a_frame_is_no_column(tmp_path, suffix):
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
-    for number, each in enumerate((frame, frame[frame["a"] > 1.0], frame.rename_axis("id").loc[[2, 0]])):
+    for number, item in enumerate((frame, frame[frame["a"] > 1.0], frame.rename_axis("id").loc[[2, 0]])):
         path = tmp_path / f"{number}.{suffix}"
-        table = pa.Table.from_pandas(each)
+        table = pa.Table.from_pandas(item)
         (parquet.write_table if suffix == "parquet" else feather.write_feather)(table, path)
         assert cavity.source(path).names == ("a", "b")
-        assert cavity.source(path).rows().tolist() == each.to_numpy().tolist()
+        assert cavity.source(path).rows().tolist() == item.to_numpy().tolist()
 
 
 # ---------------------------------------------------------------------------------------------------- what is refused
@@ -422,8 +425,8 @@ def test_files_that_change_between_passes(tmp_path, store, change):
     else:
         path.write_bytes(path.read_bytes()[:-1] + b"X")
         os.utime(path, ns=(0, 0))
-    words = "No such file" if change == "gone" and store != "dataset" else "has changed while it was in use"
-    with pytest.raises((ValueError, OSError), match=words) as caught:
+    message = "No such file" if change == "gone" and store != "dataset" else "has changed while it was in use"
+    with pytest.raises((ValueError, OSError), match=message) as caught:
         source.rows()
     assert path.name in str(caught.value)
 

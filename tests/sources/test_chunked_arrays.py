@@ -68,9 +68,9 @@ def test_the_same_bits_as_an_array(tmp_path, kind):
     source, array = open_source(KINDS[kind](tmp_path), "X", ndim=(2,)), open_source(X, "X", ndim=(2,))
     assert (source.shape, source.block_count, source.names) == (X.shape, array.block_count, None)
     assert source.in_memory == kind.startswith("cs")
-    for again in (source, pickle.loads(pickle.dumps(source))):
+    for second in (source, pickle.loads(pickle.dumps(source))):
         for i in (*range(array.block_count), 3, 0, 7):
-            assert again.read(i).tobytes() == array.read(i).tobytes()
+            assert second.read(i).tobytes() == array.read(i).tobytes()
     np.testing.assert_array_equal(source.rows(100, 303), X[100:303])
     np.testing.assert_array_equal(source.columns([3, 1]).rows(), X[:, [3, 1]])
     np.testing.assert_array_equal(source.column(2).rows(), X[:, 2])

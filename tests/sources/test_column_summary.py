@@ -17,22 +17,22 @@ def extent_of(rows, missing=False):
 
 
 def test_two_blocks_are_joined():
-    found = column_summary.merge_summaries(extent_of(ROWS[:300]), extent_of(ROWS[300:]))
-    np.testing.assert_array_equal(found[0], ROWS.min(axis=0))
-    np.testing.assert_array_equal(found[1], ROWS.max(axis=0))
-    np.testing.assert_array_equal(found[-1], [700.0] * 3)
+    result = column_summary.merge_summaries(extent_of(ROWS[:300]), extent_of(ROWS[300:]))
+    np.testing.assert_array_equal(result[0], ROWS.min(axis=0))
+    np.testing.assert_array_equal(result[1], ROWS.max(axis=0))
+    np.testing.assert_array_equal(result[-1], [700.0] * 3)
     np.testing.assert_allclose(
-        column_summary.compute_means(*found), [math.fsum(column) / 700 for column in ROWS.T], rtol=LAST_BIT
+        column_summary.compute_means(*result), [math.fsum(column) / 700 for column in ROWS.T], rtol=LAST_BIT
     )
 
 
 def test_missing_and_huge_numbers():
     rows = ROWS.copy()
     rows[::7, 1], rows[:, 2] = np.nan, 1.7e308
-    found = extent_of(rows, missing=True)
-    np.testing.assert_array_equal(found[-1], [700.0, 600.0, 700.0])
+    result = extent_of(rows, missing=True)
+    np.testing.assert_array_equal(result[-1], [700.0, 600.0, 700.0])
     np.testing.assert_allclose(
-        column_summary.compute_means(*found), [*np.nanmean(rows[:, :2], axis=0), 1.7e308], rtol=ROUNDING
+        column_summary.compute_means(*result), [*np.nanmean(rows[:, :2], axis=0), 1.7e308], rtol=ROUNDING
     )
     with pytest.raises(ValueError, match=r"X must be finite, got X\[0, 1\] = nan"):
         extent_of(rows)

@@ -52,8 +52,8 @@ def test_rows_are_those_of_the_array(kind):
     assert np.array_equal(source.columns([2, 0]).columns([1]).rows(60, 200), X[60:200, :1])
     assert np.array_equal(source.sample(100), X[::5])
     with Threads(1) as thread:
-        known = open_source(X, "X", ndim=(2,), block_rows=BLOCK).summary(thread)
-        assert all(map(np.array_equal, source.summary(thread), known))
+        truth = open_source(X, "X", ndim=(2,), block_rows=BLOCK).summary(thread)
+        assert all(map(np.array_equal, source.summary(thread), truth))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int16, bool])
@@ -63,8 +63,8 @@ def test_numbers_of_any_type_are_converted(dtype):
 
 
 def test_vectors_and_series():
-    for given in (da.from_array(X[:, 0], chunks=90), dd.from_pandas(FRAME["a"], npartitions=3)):
-        source = open_source(given, "y", block_rows=BLOCK)
+    for values in (da.from_array(X[:, 0], chunks=90), dd.from_pandas(FRAME["a"], npartitions=3)):
+        source = open_source(values, "y", block_rows=BLOCK)
         assert source.shape == (N,)
         assert np.array_equal(source.rows(), X[:, 0])
         assert np.array_equal(source.columns([0]).rows(), X[:, :1])
@@ -86,8 +86,8 @@ def test_names_and_labels_of_frames():
 
 def test_small_collections_are_read_at_once(monkeypatch):
     monkeypatch.setattr(dask_collections, "SMALL_ROWS", N)
-    for given in (KINDS["array"](), KINDS["frame"]()):
-        source = open_unchecked(given, "X")
+    for values in (KINDS["array"](), KINDS["frame"]()):
+        source = open_unchecked(values, "X")
         assert source.in_memory
         assert np.array_equal(source.rows(), X)
     assert source.names == ("a", "b", "c")
@@ -141,17 +141,17 @@ def test_predictions_are_lazy_and_chunk_by_chunk():
     posterior = cavity.GaussianMixture(2, covariance="diag").fit(X)
     array, frame = da.from_array(X, chunks=(70, 2)), dd.from_pandas(FRAME, npartitions=3)
     for rows in (array, frame, frame[frame["a"] > 100.0]):
-        known = rows.compute()
+        truth = rows.compute()
         for method, tail in (("responsibilities", (2,)), ("predict", ()), ("log_density", ())):
             lazy = getattr(posterior, method)(rows)
             assert isinstance(lazy, da.Array)
             assert lazy.shape[1:] == tail
-            found = lazy.compute()
-            assert found.dtype == lazy.dtype
-            if len(known):
-                assert np.array_equal(found, getattr(posterior, method)(known))
+            result = lazy.compute()
+            assert result.dtype == lazy.dtype
+            if len(truth):
+                assert np.array_equal(result, getattr(posterior, method)(truth))
             else:
-                assert found.shape == (0, *tail)
+                assert result.shape == (0, *tail)
 
 
 def test_predictions_of_weights_are_lazy():
@@ -163,8 +163,8 @@ def test_predictions_of_weights_are_lazy():
     )
     glm = cavity.GLM("probit", intercept=False).fit(X, y > 0)
     for posterior, rows in ((linear, array), (glm, array), (logistic, dd.from_pandas(FRAME, npartitions=3))):
-        for lazy, known in zip(posterior.predict(rows), posterior.predict(rows.compute()), strict=True):
-            np.testing.assert_allclose(lazy.compute(), known, rtol=SOLVES)
+        for lazy, truth in zip(posterior.predict(rows), posterior.predict(rows.compute()), strict=True):
+            np.testing.assert_allclose(lazy.compute(), truth, rtol=SOLVES)
     np.testing.assert_allclose(glm.predict_proba(array).compute(), glm.predict_proba(X), rtol=SOLVES)
     frame = dd.from_pandas(FRAME.assign(y=(y > 0).astype(float)), npartitions=3)
     fitted = cavity.LogisticRegression(intercept=False).fit(frame.compute(), "y")

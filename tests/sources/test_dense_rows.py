@@ -45,8 +45,8 @@ def test_rows_in_files_are_read_in_blocks(tmp_path, kind):
     mask = np.arange(50) % 3 > 0
     picked = stored[mask]
     assert picked.block_rows == stored.block_rows == BLOCK
-    for found, expected in ((stored.rows(), X), (picked.rows(), X[mask]), (read_dense(dataset), X)):
-        np.testing.assert_array_equal(found, expected)
+    for result, expected in ((stored.rows(), X), (picked.rows(), X[mask]), (read_dense(dataset), X)):
+        np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(sample_dense(dataset), X)
     with pytest.raises(ValueError, match="X must have 2 columns like the data of the fit, got 3"):
         open_dense(dataset, BLOCK, 2)

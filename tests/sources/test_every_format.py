@@ -107,25 +107,25 @@ def test_mixtures_have_the_same_bits(tmp_path, kind):
     data = KINDS[kind](tmp_path)
     data = cavity.source(data, columns=NAMES) if kind in NAMED else data
     for n_threads in (1, 2):
-        found, expected = mixture(data, n_threads=n_threads), mixture(X)
-        assert found.elbo == expected.elbo
-        assert found.mean.tobytes() == expected.mean.tobytes()
-    assert found.columns == (tuple(NAMES) if kind in NAMED else None)
+        result, expected = mixture(data, n_threads=n_threads), mixture(X)
+        assert result.elbo == expected.elbo
+        assert result.mean.tobytes() == expected.mean.tobytes()
+    assert result.columns == (tuple(NAMES) if kind in NAMED else None)
     column = cavity.source(data, columns="b" if kind in NAMED else 1)
-    found, expected = (cavity.UnitMixture(2).fit(y, tol=1e9) for y in (column, X[:, 1].copy()))
-    assert (found.elbo, found.columns) == (expected.elbo, ("b",) if kind in NAMED else None)
+    result, expected = (cavity.UnitMixture(2).fit(y, tol=1e9) for y in (column, X[:, 1].copy()))
+    assert (result.elbo, result.columns) == (expected.elbo, ("b",) if kind in NAMED else None)
 
 
 @pytest.mark.long_cases("dataset")
 @pytest.mark.parametrize("kind", NAMED)
 def test_weights_by_name_and_in_files(tmp_path, kind):
     data, expected = NAMED[kind](tmp_path), mixture(X, sample_weight=W)
-    found = mixture(data, sample_weight="w")
-    assert (found.elbo, found.columns, found.roles) == (expected.elbo, tuple(NAMES), {"sample_weight": "w"})
-    np.testing.assert_array_equal(found.log_density(data), expected.log_density(X))
+    result = mixture(data, sample_weight="w")
+    assert (result.elbo, result.columns, result.roles) == (expected.elbo, tuple(NAMES), {"sample_weight": "w"})
+    np.testing.assert_array_equal(result.log_density(data), expected.log_density(X))
     np.save(tmp_path / "weights.npy", W)
-    found = mixture(cavity.source(data, columns=NAMES), sample_weight=tmp_path / "weights.npy")
-    assert (found.elbo, found.roles) == (expected.elbo, None)
+    result = mixture(cavity.source(data, columns=NAMES), sample_weight=tmp_path / "weights.npy")
+    assert (result.elbo, result.roles) == (expected.elbo, None)
     with pytest.raises((FileNotFoundError, ValueError), match="'z'"):
         mixture(data, sample_weight="z")
 
@@ -137,10 +137,10 @@ GLMS = [pytest.param("full", marks=pytest.mark.long), "diagonal"]
 @pytest.mark.parametrize("kind", ["parquet", "text"])
 def test_regressions_take_y_by_name(tmp_path, kind, approximation):
     model = cavity.GLM("poisson", approximation=approximation, intercept=True)
-    found = model.fit(NAMED[kind](tmp_path), "w", offset="a", max_iter=5, tol=1e9)
+    posterior = model.fit(NAMED[kind](tmp_path), "w", offset="a", max_iter=5, tol=1e9)
     expected = model.fit(X[:, 1:], W, offset=X[:, 0], max_iter=5, tol=1e9)
-    assert found.log_evidence == expected.log_evidence
-    assert found.roles == {"y": "w", "offset": "a"}
+    assert posterior.log_evidence == expected.log_evidence
+    assert posterior.roles == {"y": "w", "offset": "a"}
 
 
 CODE = """

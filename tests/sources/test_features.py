@@ -128,10 +128,10 @@ def test_steps_that_are_taken_back_in_scratch_files(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 10)
     model = cavity.GLM(cavity.likelihoods.Step(), **FIXED)
     with pytest.warns(cavity.ConvergenceWarning, match="no progress|max_iter"):
-        found = model.fit(tmp_path / "x.npy", y)
-    assert not found.converged
-    assert np.isfinite(found.log_evidence)
-    assert np.all(found.variance > 0)
+        posterior = model.fit(tmp_path / "x.npy", y)
+    assert not posterior.converged
+    assert np.isfinite(posterior.log_evidence)
+    assert np.all(posterior.variance > 0)
 
 
 def test_rows_that_say_nothing_and_fewer_rows_than_columns(tmp_path):
@@ -170,9 +170,9 @@ def test_what_is_refused(tmp_path, change, message):
         rows[row, column] = value
     np.save(tmp_path / "x0.npy", rows[:1000])
     np.save(tmp_path / "x1.npy", rows[1000:])
-    given = {"y": LABELS} | change
+    values = {"y": LABELS} | change
     with pytest.raises((ValueError, OverflowError), match=message):
-        cavity.GLM("probit", **FIXED).fit([tmp_path / "x0.npy", tmp_path / "x1.npy"], **given)
+        cavity.GLM("probit", **FIXED).fit([tmp_path / "x0.npy", tmp_path / "x1.npy"], **values)
 
 
 def test_a_file_that_changes_between_passes(paths):
@@ -230,7 +230,7 @@ def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeyp
     monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
     model, checkpoint = cavity.GLM("probit", **FIXED), tmp_path / "fit.checkpoint"
     one = model.fit(paths[0], LABELS)
-    heard = []
+    reports = []
 
     def interrupted(event):
         if event.stage == "fit" and event.n_iter == 3:
@@ -238,6 +238,6 @@ def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeyp
 
     with pytest.raises(KeyboardInterrupt):
         model.fit(paths[0], LABELS, callback=interrupted, checkpoint=checkpoint)
-    other = model.fit(paths[0], LABELS, callback=heard.append, checkpoint=checkpoint)
-    assert next(event.n_iter for event in heard if event.stage == "fit") > 2
+    other = model.fit(paths[0], LABELS, callback=reports.append, checkpoint=checkpoint)
+    assert next(event.n_iter for event in reports if event.stage == "fit") > 2
     assert_same(one, other)

@@ -82,7 +82,7 @@ def test_folders_of_very_many_files(tmp_path, monkeypatch):
         cavity.source(tmp_path)
     listed = []
     walk = os.walk
-    monkeypatch.setattr(os, "walk", lambda folder: (listed.append(each[0]) or each for each in walk(folder)))
+    monkeypatch.setattr(os, "walk", lambda folder: (listed.append(item[0]) or item for item in walk(folder)))
     for k in range(20):
         (tmp_path / "deeper" / "0" / f"{k}").mkdir()
     with pytest.raises(ValueError, match="has more than 6"):

@@ -45,8 +45,8 @@ def test_threads_read_and_write_at_a_time():
         return mine[part]
 
     with ThreadPoolExecutor(4) as threads:
-        for i, found in enumerate(threads.map(task, range(64))):
-            np.testing.assert_array_equal(found, 20.0 * i)
+        for i, result in enumerate(threads.map(task, range(64))):
+            np.testing.assert_array_equal(result, 20.0 * i)
 
 
 def test_a_folder_of_ones_own(tmp_path):

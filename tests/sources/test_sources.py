@@ -109,12 +109,12 @@ def test_every_source_gives_the_same_bits(tmp_path, kind, shape):
 def test_some_columns_of_any_source(tmp_path, kind, index):
     array = draw((1000, 3))
     source = open_source(KINDS[kind](tmp_path, array), "X", ndim=(2,)).columns(index)
-    again = open_source(source, "X", ndim=(2,), block_rows=BLOCK)
+    second = open_source(source, "X", ndim=(2,), block_rows=BLOCK)
     expected = open_source(np.ascontiguousarray(array[:, index]), "X", ndim=(2,), block_rows=BLOCK)
-    assert again.shape == expected.shape == (1000, len(index))
+    assert second.shape == expected.shape == (1000, len(index))
     for i in range(expected.block_count):
-        assert again.read(i).tobytes() == expected.read(i).tobytes()
-        assert again.read(i).flags.c_contiguous
+        assert second.read(i).tobytes() == expected.read(i).tobytes()
+        assert second.read(i).flags.c_contiguous
 
 
 def test_a_vector_has_one_column(tmp_path):
@@ -128,8 +128,8 @@ def test_a_vector_has_one_column(tmp_path):
 def test_a_bad_number_is_named_by_its_own_column(tmp_path):
     array = draw((100, 3))
     array[17, 2] = np.nan
-    for data, words in ((array, "X[17, 2] = nan"), (save(tmp_path, array), "nan in row 17, column 2 of")):
-        with pytest.raises(ValueError, match=re.escape(words)), Threads(1) as thread:
+    for data, message in ((array, "X[17, 2] = nan"), (save(tmp_path, array), "nan in row 17, column 2 of")):
+        with pytest.raises(ValueError, match=re.escape(message)), Threads(1) as thread:
             open_source(data, "X", ndim=(2,)).columns([2, 0]).summary(thread)
     array[17, 2] = 0.0
     with pytest.raises(ValueError, match="must have 1 dimension"):
@@ -163,8 +163,8 @@ def test_a_list_of_files_may_mix_types(tmp_path):
     parts = [save(tmp_path, np.arange(5).astype(dtype), f"{np.dtype(dtype)}.npy") for dtype in ("i2", "f4", "f8", "?")]
     source = open_source(parts, "y", block_rows=7)
     with Threads(1) as threads:
-        found = np.concatenate(list(map_blocks(source, lambda block: block, threads)))
-    np.testing.assert_array_equal(found, 3 * [0, 1, 2, 3, 4] + [0, 1, 1, 1, 1])
+        result = np.concatenate(list(map_blocks(source, lambda block: block, threads)))
+    np.testing.assert_array_equal(result, 3 * [0, 1, 2, 3, 4] + [0, 1, 1, 1, 1])
 
 
 def test_pandas_columns():
@@ -294,10 +294,10 @@ def test_summary_of_any_numbers(values, block_rows, width):
     columns = data.reshape(len(data), -1).T.tolist()
     assert np.ravel(low).tolist() == [min(column) for column in columns]
     assert np.ravel(high).tolist() == [max(column) for column in columns]
-    for found, column in zip(np.ravel(mean), columns, strict=True):
+    for result, column in zip(np.ravel(mean), columns, strict=True):
         slack = 1e-13 * max(map(abs, column)) + 1e-323
-        assert abs(float(reference.mean(column)) - found) <= slack
-        assert min(column) <= found <= max(column)
+        assert abs(float(reference.mean(column)) - result) <= slack
+        assert min(column) <= result <= max(column)
 
 
 def test_summary_of_large_columns():
@@ -565,8 +565,8 @@ def test_reads_that_bring_less_than_was_asked_for(tmp_path, monkeypatch):
 
     sources = [open_source(data, "y", block_rows=BLOCK) for data in save_parts(tmp_path, draw().astype("f4"))[2:4]]
     monkeypatch.setattr("cavity.sources.npy.open", lambda path, mode, buffering: Slow(path, mode), raising=False)
-    found = np.concatenate([source.read(i).copy() for source in sources for i in range(source.block_count)])
-    np.testing.assert_array_equal(found, draw().astype("f4")[CUTS[2] : CUTS[4]])
+    result = np.concatenate([source.read(i).copy() for source in sources for i in range(source.block_count)])
+    np.testing.assert_array_equal(result, draw().astype("f4")[CUTS[2] : CUTS[4]])
 
 
 def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):
@@ -634,9 +634,9 @@ def test_sources_pickle(tmp_path, kind):
     array = draw((100, 3))
     source = open_source(KINDS[kind](tmp_path, array), "X", ndim=(2,), block_rows=7)
     source.read(0)
-    again = pickle.loads(pickle.dumps(source))
-    assert (again.name, again.block_rows, again.shape) == ("X", 7, source.shape)
-    assert bits([again.rows(), again.read(3)]) == bits([source.rows(), source.read(3)])
+    restored = pickle.loads(pickle.dumps(source))
+    assert (restored.name, restored.block_rows, restored.shape) == ("X", 7, source.shape)
+    assert bits([restored.rows(), restored.read(3)]) == bits([source.rows(), source.read(3)])
 
 
 def test_a_source_tells_what_it_is(tmp_path):

@@ -34,14 +34,14 @@ def rows(tmp_path, monkeypatch):
     ids=["all", "slice", "mask", "few", "repeated", "last"],
 )
 def test_indices_are_those_of_an_array(rows, index):
-    found, expected = rows[index], ROWS[index]
-    assert found.shape == expected.shape
-    np.testing.assert_array_equal(np.asarray(found), expected)
+    result, expected = rows[index], ROWS[index]
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(np.asarray(result), expected)
     if not isinstance(index, slice):
         low, high = sorted(RNG.integers(0, len(expected) + 1, 2).tolist())
-        np.testing.assert_array_equal(found[low:high], expected[low:high])
+        np.testing.assert_array_equal(result[low:high], expected[low:high])
         inner = np.arange(len(expected)) % 2 == 0
-        np.testing.assert_array_equal(np.asarray(found[inner]), expected[inner])
+        np.testing.assert_array_equal(np.asarray(result[inner]), expected[inner])
 
 
 def test_changed_rows_and_ends(rows):

@@ -54,15 +54,15 @@ def test_the_same_bits_as_an_array(kind):
     np.testing.assert_array_equal(source.columns([3, 1]).rows(), X[:, [3, 1]])
     with Threads(2) as threads:
         np.testing.assert_array_equal(source.summary(threads), array.summary(threads))
-    again = pickle.loads(pickle.dumps(source.parts[0]))
-    np.testing.assert_array_equal(sources.Source([again], "X").rows(), X)
-    assert again.columns == tuple(FRAME)
+    restored = pickle.loads(pickle.dumps(source.parts[0]))
+    np.testing.assert_array_equal(sources.Source([restored], "X").rows(), X)
+    assert restored.columns == tuple(FRAME)
 
 
 def test_frames_that_are_one_array_are_not_converted():
-    whole = np.ones((N, 3))
-    assert sources.open_source(pd.DataFrame(whole, copy=False), "X", ndim=(2,)).parts[0].array is not None
-    assert np.shares_memory(sources.open_source(pd.DataFrame(whole, copy=False), "X", ndim=(2,)).read(1), whole)
+    full = np.ones((N, 3))
+    assert sources.open_source(pd.DataFrame(full, copy=False), "X", ndim=(2,)).parts[0].array is not None
+    assert np.shares_memory(sources.open_source(pd.DataFrame(full, copy=False), "X", ndim=(2,)).read(1), full)
     assert type(sources.open_source(FRAME[:BLOCK], "X", ndim=(2,)).parts[0]) is sources.ArrayRows  # one block
 
 
@@ -84,13 +84,13 @@ def test_columns_and_tables_of_one_column_are_vectors(kind):
 def test_mixtures_read_tables_block_by_block(kind):
     table = TABLES[kind]
     model = cavity.GaussianMixture(2, covariance="diag")
-    found, expected = model.fit(table, max_iter=5, tol=1e9), model.fit(X, max_iter=5, tol=1e9)
-    np.testing.assert_array_equal(found.mean, expected.mean)
-    assert found.columns == tuple(FRAME)
-    np.testing.assert_array_equal(found.log_density(table), expected.log_density(X))
+    result, expected = model.fit(table, max_iter=5, tol=1e9), model.fit(X, max_iter=5, tol=1e9)
+    np.testing.assert_array_equal(result.mean, expected.mean)
+    assert result.columns == tuple(FRAME)
+    np.testing.assert_array_equal(result.log_density(table), expected.log_density(X))
     column = table.column("size") if kind.startswith("arrow") else table["size"]
-    found, expected = (cavity.UnitMixture(2).fit(data, max_iter=5, tol=1e9) for data in (column, X[:, 0]))
-    np.testing.assert_array_equal(found.mean, expected.mean)
+    result, expected = (cavity.UnitMixture(2).fit(data, max_iter=5, tol=1e9) for data in (column, X[:, 0]))
+    np.testing.assert_array_equal(result.mean, expected.mean)
 
 
 def test_bad_entries_are_named_in_any_block():
@@ -104,21 +104,21 @@ def test_bad_entries_are_named_in_any_block():
 def test_weights_of_mixtures_by_name(tmp_path):
     frame = FRAME[["size", "small", "count"]]
     model = cavity.GaussianMixture(1)
-    found = model.fit(frame, sample_weight="count")
+    posterior = model.fit(frame, sample_weight="count")
     expected = model.fit(frame[["size", "small"]], sample_weight=frame["count"])
-    np.testing.assert_array_equal(found.mean, expected.mean)
-    np.testing.assert_array_equal(found.log_density(frame), expected.log_density(frame[["small", "size"]]))
-    found.save(tmp_path / "p.npz")
-    again = cavity.load(tmp_path / "p.npz")
-    assert (again.columns, again.roles) == (("size", "small"), {"sample_weight": "count"})
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
+    np.testing.assert_array_equal(posterior.log_density(frame), expected.log_density(frame[["small", "size"]]))
+    posterior.save(tmp_path / "p.npz")
+    restored = cavity.load(tmp_path / "p.npz")
+    assert (restored.columns, restored.roles) == (("size", "small"), {"sample_weight": "count"})
     more, expected = (
-        again.update(frame[:9]),
+        restored.update(frame[:9]),
         expected.update(frame[["size", "small"]][:9], sample_weight=frame["count"][:9]),
     )
     np.testing.assert_array_equal(more.mean, expected.mean)
     np.save(tmp_path / "w.npy", frame["count"].to_numpy())
     paths = model.fit(frame[["size", "small"]], sample_weight=str(tmp_path / "w.npy"))
-    np.testing.assert_array_equal(paths.mean, found.mean)
+    np.testing.assert_array_equal(paths.mean, posterior.mean)
     chosen = cavity.select_components(cavity.GaussianMixture(1), frame, [1, 2], sample_weight="count").best
     assert chosen.roles == {"sample_weight": "count"}
 
@@ -129,9 +129,9 @@ def test_unit_mixtures_know_the_name_of_their_column(tmp_path):
         posterior = model.fit(y)
         assert posterior.columns == ("size",)
         posterior.save(tmp_path / "p.npz")
-        again = cavity.load(tmp_path / "p.npz")
-        np.testing.assert_array_equal(again.log_density(FRAME[["size"]]), posterior.log_density(X[:, 0]))
-        assert again.update(X[:9, 0]).columns == ("size",)
+        restored = cavity.load(tmp_path / "p.npz")
+        np.testing.assert_array_equal(restored.log_density(FRAME[["size"]]), posterior.log_density(X[:, 0]))
+        assert restored.update(X[:9, 0]).columns == ("size",)
     assert model.fit(X[:, 0]).columns is None
     with pytest.raises(ValueError, match="y must have the columns of the fit: 'size' missing; there is 'count'"):
         posterior.log_density(FRAME[["count"]])

@@ -85,18 +85,18 @@ def test_every_bit_of_every_number(tmp_path, monkeypatch, parser, written_as):
         assert [line(part, i) for i in (0, 1, 2999)] == [2, 3, 3001]
 
 
-@pytest.mark.parametrize("kept", [0, 1 << 26])
-def test_rows_on_disk_are_those_in_memory(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", kept)
+@pytest.mark.parametrize("stored", [0, 1 << 26])
+def test_rows_on_disk_are_those_in_memory(tmp_path, monkeypatch, stored):
+    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", stored)
     X, labels = table()
     (tmp_path / "x.csv").write_text(written(X, labels), encoding="utf-8")
     part = open_text(str(tmp_path / "x.csv"))
-    assert part.in_memory == (kept > 0)
+    assert part.in_memory == (stored > 0)
     out = np.empty((100, 1))
     part.select_columns([0]).fill(out, 700)
     np.testing.assert_array_equal(out, X[700:800, :1])
-    again = pickle.loads(pickle.dumps(part.select_columns([2, 1])))
-    np.testing.assert_array_equal(rows(again, [0, 1]), X[:, [2, 1]])
+    restored = pickle.loads(pickle.dumps(part.select_columns([2, 1])))
+    np.testing.assert_array_equal(rows(restored, [0, 1]), X[:, [2, 1]])
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(ValueError, match="x.csv has changed while it was in use"):
         pickle.loads(pickle.dumps(part))
@@ -155,9 +155,9 @@ BAD = {
 def test_what_is_wrong_is_named_with_its_line(tmp_path, parser, content):
     path = tmp_path / "x.csv"
     path.write_text(content)
-    with pytest.raises((ValueError, TypeError), match=BAD[content]) as told:
+    with pytest.raises((ValueError, TypeError), match=BAD[content]) as text:
         open_text(path).check_numbers("X")
-    assert str(path) in str(told.value)
+    assert str(path) in str(text.value)
 
 
 def test_bytes_that_are_no_text(tmp_path):
@@ -188,7 +188,7 @@ def test_batches(tmp_path, parser, size, skip):
     (tmp_path / "x.csv").write_text("a,kind\n" + "".join(f"{i},{'xy'[i % 2]}\n\n" for i in range(85)))
     parts = list(read_batches(TextReader(tmp_path / "x.csv"), repeat(size), skip))
     assert np.concatenate([values(part, 0) for part in parts]).tolist() == list(range(skip, 85))
-    assert "".join(each for part in parts for each in values(part, 1)) == ("xy" * 43)[skip:85]
+    assert "".join(value for part in parts for value in values(part, 1)) == ("xy" * 43)[skip:85]
     assert [line(part, 0) for part in parts] == list(range(2 + 2 * skip, 172, 2 * size if size else 1000))
     assert all(part.shape[0] == size for part in parts[:-1])
 
@@ -224,9 +224,9 @@ def test_what_separates_may_be_said(tmp_path):
         (tmp_path / f"{name}.csv").write_text("x;y,z\n1;2,5\n")
     with pytest.raises(ValueError, match="give separator=',', for example"):
         cavity.source(tmp_path / "a.csv")
-    found = cavity.source(str(tmp_path / "*.csv"), separator=";", decimal=",")
-    assert found.names == ("x", "y,z")
-    assert found.rows().tolist() == [[1.0, 2.5]] * 2
+    result = cavity.source(str(tmp_path / "*.csv"), separator=";", decimal=",")
+    assert result.names == ("x", "y,z")
+    assert result.rows().tolist() == [[1.0, 2.5]] * 2
     np.save(tmp_path / "c.npy", np.ones(3))
     for other in (np.ones(3), tmp_path / "c.npy"):
         with pytest.raises(ValueError, match="separator, decimal and encoding are for text files, got"):
@@ -237,13 +237,13 @@ def test_what_separates_may_be_said(tmp_path):
 def test_a_forked_process_reads_the_same_scratch_file(tmp_path, monkeypatch):
     """Both read at the same time; the place in an open file is theirs together."""
     monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", 0)
-    wanted = np.arange(40_000.0).reshape(-1, 2)
-    np.savetxt(tmp_path / "x.csv", wanted, delimiter=",", header="a,b", comments="", fmt="%g")
+    expected = np.arange(40_000.0).reshape(-1, 2)
+    np.savetxt(tmp_path / "x.csv", expected, delimiter=",", header="a,b", comments="", fmt="%g")
     rows = cavity.source(tmp_path / "x.csv")
 
     def wrong():
-        starts = np.random.default_rng(os.getpid()).integers(0, len(wanted) - 500, 300).tolist()
-        return sum(not np.array_equal(rows.rows(i, i + 500), wanted[i : i + 500]) for i in starts)
+        starts = np.random.default_rng(os.getpid()).integers(0, len(expected) - 500, 300).tolist()
+        return sum(not np.array_equal(rows.rows(i, i + 500), expected[i : i + 500]) for i in starts)
 
     child = os.fork()
     if child == 0:
@@ -252,8 +252,8 @@ def test_a_forked_process_reads_the_same_scratch_file(tmp_path, monkeypatch):
             status = int(wrong() > 0)
         finally:
             os._exit(status)
-    here = wrong()
-    assert (here, os.waitpid(child, 0)[1]) == (0, 0)
+    result = wrong()
+    assert (result, os.waitpid(child, 0)[1]) == (0, 0)
 
 
 def test_columns_that_show_their_kind_late(tmp_path, parser):

@@ -62,7 +62,7 @@ class Enough(Exception):
     """A callback has failed."""
 
 
-def run(name, checkpoint, every, out, heard=None, limit=None, most=np.inf, seconds=SECONDS_A_PASS, fatal=None):
+def run(name, checkpoint, every, out, reports=None, limit=None, most=np.inf, seconds=SECONDS_A_PASS, fatal=None):
     """Do a fit, save its posterior, and return how the process is to end.
 
     `limit` is that of the size of files; after `most` passes the callback fails; `fatal` is the place, and which time
@@ -73,8 +73,8 @@ def run(name, checkpoint, every, out, heard=None, limit=None, most=np.inf, secon
         if event.stage == "fit" and event.n_iter > most:
             raise Enough
         time.sleep(seconds)
-        if heard is not None and "trial" not in event.stage:  # those choose where to start
-            with open(heard, "ab") as file:
+        if reports is not None and "trial" not in event.stage:  # those choose where to start
+            with open(reports, "ab") as file:
                 file.write(b".")
 
     if limit is not None:
@@ -97,7 +97,7 @@ def run(name, checkpoint, every, out, heard=None, limit=None, most=np.inf, secon
     if limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     posterior.save(out)
-    return WARNED if [each for each in caught if "checkpoint" in str(each.message)] else 0
+    return WARNED if [item for item in caught if "checkpoint" in str(item.message)] else 0
 
 
 class Server:
@@ -117,8 +117,8 @@ class Server:
         """Wait for a process; return how it ended, minus the signal if by one."""
         return self._asked(process)
 
-    def _asked(self, given):
-        self._process.stdin.write(json.dumps(given, default=str) + "\n")
+    def _asked(self, values):
+        self._process.stdin.write(json.dumps(values, default=str) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
@@ -135,16 +135,16 @@ def serve():
         for fit in FITS.values():
             fit(max_iter=2)
     for line in sys.stdin:
-        given = json.loads(line)
-        if isinstance(given, int):
-            print(os.waitstatus_to_exitcode(os.waitpid(given, 0)[1]), flush=True)
+        values = json.loads(line)
+        if isinstance(values, int):
+            print(os.waitstatus_to_exitcode(os.waitpid(values, 0)[1]), flush=True)
             continue
         process = os.fork()
         if process == 0:
             code = 1
             try:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                code = run(**given)
+                code = run(**values)
             except Exception:
                 traceback.print_exc()
             finally:

@@ -118,7 +118,7 @@ def contraception(kind="districts"):
 def grouseticks():
     """Ticks on chicks in broods at places, each chick with an effect of its own, which is one row a level."""
     columns, _ = data.table("grouseticks")
-    years = [columns["YEAR"] == each for each in ("96", "97")]
+    years = [columns["YEAR"] == item for item in ("96", "97")]
     X = np.column_stack([np.ones(403), *years, columns["HEIGHT"] - columns["HEIGHT"].mean()]).astype(float)
     return Case(
         X,

@@ -16,8 +16,8 @@ def plug(place, number, act):
     """Call act(), which does not return, when a place is reached that often, or so many bytes are written."""
     reached, real = [0], (os.fdopen, os.fsync, os.replace, FileLock.take, FileLock.drop)
 
-    def at(here, n=1):
-        if here == place:
+    def at(result, n=1):
+        if result == place:
             before, reached[0] = reached[0], reached[0] + n
             if before < number <= reached[0]:
                 act()

@@ -22,16 +22,16 @@ def load(package, name, label, classes):
     spec = importlib.util.spec_from_file_location(f"{name}_{label}", origin)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    for known, ours in classes.items():
-        assert hasattr(module, known)
-        setattr(module, known, ours)
+    for truth, ours in classes.items():
+        assert hasattr(module, truth)
+        setattr(module, truth, ours)
     return module
 
 
 def functions_of(module, left_out):
     """Its test functions by name, without those left out."""
-    found = inspect.getmembers(module, inspect.isfunction)
-    return {name: test for name, test in found if name.startswith("test_") and name not in left_out}
+    result = inspect.getmembers(module, inspect.isfunction)
+    return {name: test for name, test in result if name.startswith("test_") and name not in left_out}
 
 
 def take_over(namespace, package, taken, left_out, slow=()):

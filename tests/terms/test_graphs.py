@@ -37,11 +37,11 @@ def field(prior, W=WEIGHTS, regions=REGIONS):
 def covariance_of_f(prior, W, sd, share=None):
     """The covariance of the regions' effects, by dense algebra from the definition."""
     D = np.diag(W.sum(axis=1))
-    alone = np.diag((W.sum(axis=1) == 0).astype(float))
+    single = np.diag((W.sum(axis=1) == 0).astype(float))
     if prior == "leroux":
-        return sd**2 * np.linalg.inv(share * (D - W + alone) + (1 - share) * np.eye(len(W)))
+        return sd**2 * np.linalg.inv(share * (D - W + single) + (1 - share) * np.eye(len(W)))
     if prior == "car":
-        return sd**2 * np.linalg.inv(D + alone - share * W)
+        return sd**2 * np.linalg.inv(D + single - share * W)
     V = np.zeros_like(W)
     for part in COMPONENTS:
         block = np.ix_(part, part)
@@ -256,12 +256,12 @@ def test_a_component_without_data_takes_no_part():
 def test_levels_of_components_are_effects_of_their_own():
     """Two components with means 10 apart: with (1 | part) they are found, and the field is about the rest."""
     region = np.repeat(REGIONS[:7], 20)
-    part = np.array([MarkovField("region", PAIRS).components[each] for each in region])
+    part = np.array([MarkovField("region", PAIRS).components[item] for item in region])
     y = 10.0 * part + 0.3 * np.random.default_rng(2).normal(size=140)
     frame = pd.DataFrame({"region": region, "part": part, "y": y})
     formula = "y ~ icar(region, W) + (1 | part)"
-    given = {"icar(region, W)": 0.1, "part": 100.0}
-    fit = cavity.MixedGLM(formula, cavity.likelihoods.Gaussian(0.09), effect_covariances=given, graphs={"W": PAIRS})
+    arguments = {"icar(region, W)": 0.1, "part": 100.0}
+    fit = cavity.MixedGLM(formula, cavity.likelihoods.Gaussian(0.09), effect_covariances=arguments, graphs={"W": PAIRS})
     posterior = fit.fit(frame)
     effects = posterior.effects("icar(region, W)").columns["mean"]
     assert np.max(np.abs(effects)) < 0.3
@@ -290,9 +290,9 @@ def test_forms_of_graphs(graph, regions):
     assert term.regions == tuple(REGIONS)
     np.testing.assert_array_equal(term.graph.toarray(), WEIGHTS)
     assert list(term.components.values()) == [0, 0, 0, 0, 1, 1, 1, 2]
-    again = restore_term(describe_term(term))
-    np.testing.assert_array_equal(again.graph.toarray(), WEIGHTS)
-    built = restore_term(describe_term(again.build({"region": REGIONS})))
+    second = restore_term(describe_term(term))
+    np.testing.assert_array_equal(second.graph.toarray(), WEIGHTS)
+    built = restore_term(describe_term(second.build({"region": REGIONS})))
     np.testing.assert_array_equal(built.design({"region": list("ha")}).toarray(), np.eye(8)[[7, 0]])
 
 
@@ -372,8 +372,8 @@ def test_regions_that_are_refused():
         ValueError, match=r"'V' must be one of the graphs= of the model, which has 'W'.*like bym2\(region"
     ):
         cavity.MixedGLM("y ~ bym2(region, V)", graphs={"W": PAIRS}).fit(pd.DataFrame({"y": [1.0], "region": ["a"]}))
-    given = {"bym2(region, W)": {"phi": 1.5}}
-    model = cavity.MixedGLM("y ~ bym2(region, W)", "gaussian", graphs={"W": PAIRS}, effect_covariances=given)
+    arguments = {"bym2(region, W)": {"phi": 1.5}}
+    model = cavity.MixedGLM("y ~ bym2(region, W)", "gaussian", graphs={"W": PAIRS}, effect_covariances=arguments)
     with pytest.raises(ValueError, match=r"effect_covariances\['bym2\(region, W\)'\]\['phi'\] must be"):
         model.fit(pd.DataFrame({"y": [1.0, 2.0], "region": ["a", "b"]}))
 

@@ -49,8 +49,8 @@ def make_rows(n=150):
 
 
 def make_model(term, likelihood="poisson", **settings):
-    given = {"prior_variance": 9.0, "graphs": {key: value for key, value in GRAPHS.items() if f", {key})" in term}}
-    return cavity.MixedGLM(f"y ~ {term}", likelihood, **(given | settings))
+    arguments = {"prior_variance": 9.0, "graphs": {key: value for key, value in GRAPHS.items() if f", {key})" in term}}
+    return cavity.MixedGLM(f"y ~ {term}", likelihood, **(arguments | settings))
 
 
 def name_of(term):
@@ -62,8 +62,8 @@ def name_of(term):
 
 def fit_given(term, frame, parameters=None, **options):
     """The fit with the parameters of the table or others, without a search."""
-    given = {name_of(term): TERMS.get(term) if parameters is None else parameters}
-    return make_model(term, effect_covariances=given).fit(frame, tol=1e-11, **options)
+    arguments = {name_of(term): TERMS.get(term) if parameters is None else parameters}
+    return make_model(term, effect_covariances=arguments).fit(frame, tol=1e-11, **options)
 
 
 def assert_equal_fits(one, other, frame, moved):
@@ -169,8 +169,8 @@ def test_formulas_that_are_refused(formula, message):
 def test_gaussian_fits_are_those_of_dense_algebra(term):
     """Evidence and predictions from N x N matrices: the prior on an orthonormal basis of the subspace of a term."""
     frame = make_rows(80)
-    given = {name_of(term): TERMS[term]}
-    model = make_model(term, likelihoods.Gaussian(0.5), effect_covariances=given)
+    arguments = {name_of(term): TERMS[term]}
+    model = make_model(term, likelihoods.Gaussian(0.5), effect_covariances=arguments)
     posterior = model.fit(frame)
     rows, _, extra = posterior._linear_rows(frame)
     (built,) = posterior._reader.structured

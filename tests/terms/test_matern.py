@@ -117,9 +117,9 @@ def test_poisson_chains_are_dense_processes(smoothness):
     kernel = Matern(smoothness, variance=0.49, lengthscale=1.5)
     process = cavity.GaussianProcess(kernel, "poisson").fit(t[:, None], y, offset=offset, learn=False, tol=INTEGRAL)
     name = f"matern{2 * smoothness:.0f}2(t)"
-    given = {name: {"sd": 0.7, "lengthscale": 1.5}}
+    arguments = {name: {"sd": 0.7, "lengthscale": 1.5}}
     formula = f"y ~ 0 + {name[:-1]}, max_states=100000000)"
-    posterior = cavity.MixedGLM(formula, "poisson", effect_covariances=given).fit({"t": t, "y": y}, offset=offset)
+    posterior = cavity.MixedGLM(formula, "poisson", effect_covariances=arguments).fit({"t": t, "y": y}, offset=offset)
     assert posterior.log_evidence == pytest.approx(process.log_evidence, abs=ROOT_EPS)
     new = np.array([5.0, 0.2, -0.7, 10.3, 500.0, 1e6 + 0.5, 2e6])
     moments = posterior.predict({"t": new}, offset=0.0), process.predict(new[:, None], offset=0.0)
@@ -194,9 +194,9 @@ def test_knots_are_nearly_exact(smoothness, tolerance):
     assert built.has_interpolation
     assert len(built.times) <= 60
     name = f"matern{2 * smoothness:.0f}2(t)"
-    given = {name: {"sd": 1.0, "lengthscale": 1.5}}
+    arguments = {name: {"sd": 1.0, "lengthscale": 1.5}}
     model = cavity.MixedGLM(
-        f"y ~ 0 + {name[:-1]}, max_states=60)", cavity.likelihoods.Gaussian(0.25), effect_covariances=given
+        f"y ~ 0 + {name[:-1]}, max_states=60)", cavity.likelihoods.Gaussian(0.25), effect_covariances=arguments
     )
     posterior = model.fit({"t": t, "y": y})
     V = covariance(smoothness, t, t, 1.0, 1.5) + 0.25 * np.eye(150)
@@ -228,8 +228,8 @@ def test_parameters_are_at_a_maximum(formula, tmp_path):
             other = cavity.MixedGLM(f"y ~ {formula}", "poisson", effect_covariances=moved).fit(frame)
             assert other.log_evidence < best.log_evidence
     best.save(tmp_path / "fit.npz")
-    again, new = cavity.load(tmp_path / "fit.npz"), pd.DataFrame({"t": [-1.0, 3.3, 25.0], "g": list("uvu")})
-    np.testing.assert_array_equal(again.predict(new), best.predict(new))
+    second, new = cavity.load(tmp_path / "fit.npz"), pd.DataFrame({"t": [-1.0, 3.3, 25.0], "g": list("uvu")})
+    np.testing.assert_array_equal(second.predict(new), best.predict(new))
     assert len(best.curve(name, n_points=7).columns["mean"]) == 7 * (2 if "|" in name else 1)
 
 
@@ -247,19 +247,19 @@ def test_a_file_gives_the_same_rows(smoothness):
     for term in (MaternChain("t", smoothness), MaternChain("t", smoothness, "g", max_states=4)):
         table = table_by_group()
         built = term.build(table)
-        again = restore_term(describe_term(built))
+        second = restore_term(describe_term(built))
         free = [0.1, 0.4]
-        np.testing.assert_array_equal(again.design(table).toarray(), built.design(table).toarray())
+        np.testing.assert_array_equal(second.design(table).toarray(), built.design(table).toarray())
         later = table | {"t": table["t"] + 0.77}
-        np.testing.assert_array_equal(again.extra_variance(later, free), built.extra_variance(later, free))
+        np.testing.assert_array_equal(second.extra_variance(later, free), built.extra_variance(later, free))
         assert restore_term(describe_term(term)).name == term.name
         assert len(built.effect_names()) == built.size
 
 
 def fit_gaussian(formula, t, lengthscale):
     name = formula.replace(", max_states=200", "")
-    given = {name: {"sd": 1.0, "lengthscale": lengthscale}}
-    model = cavity.MixedGLM(f"y ~ 0 + {formula}", cavity.likelihoods.Gaussian(0.25), effect_covariances=given)
+    arguments = {name: {"sd": 1.0, "lengthscale": lengthscale}}
+    model = cavity.MixedGLM(f"y ~ 0 + {formula}", cavity.likelihoods.Gaussian(0.25), effect_covariances=arguments)
     return model.fit({"t": t, "y": np.sin(t)})
 
 
@@ -302,7 +302,7 @@ def test_a_warning_of_times_that_are_nearly_equal():
         cavity.GaussianProcess(kernel, noise, method=method).fit(t[:, None], np.sin(t), learn=False)
         for method in ("dense", "chain")
     )
-    assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=2e-4)
+    assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=PRINTED)
     assert chain.log_evidence == pytest.approx(dense.log_evidence, abs=SOLVES)
 
 

@@ -36,14 +36,14 @@ def cars():
 
 def fit_with(cars, likelihood, results):
     """The model with mgcv's amounts of smoothing: its penalty sp / scale of the squared second derivative."""
-    terms, given = [], {}
+    terms, values = [], {}
     for (name, scale), sp in zip(SCALES.items(), results.sp, strict=True):
         breaks = KNOTS[name]
         terms.append(f"s({name}, knots=({', '.join(map(repr, map(float, breaks)))}))")
         v = results.scale * scale / sp
-        given[f"s({name})"] = {"sd": np.sqrt(v * (breaks[-1] - breaks[0]) ** 3 / 420.0)}
+        values[f"s({name})"] = {"sd": np.sqrt(v * (breaks[-1] - breaks[0]) ** 3 / 420.0)}
     formula = "city_mpg ~ fuel + drive + " + " + ".join(terms)
-    return cavity.MixedGLM(formula, likelihood, prior_variance=1e12, effect_covariances=given).fit(cars)
+    return cavity.MixedGLM(formula, likelihood, prior_variance=1e12, effect_covariances=values).fit(cars)
 
 
 def test_gaussian_fits_and_errors(cars):

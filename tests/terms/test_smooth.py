@@ -115,8 +115,8 @@ def test_golden_values_of_mcycle():
     v = values["sd(s(x))"] ** 2 * 420.0 / (KNOTS[-1] - KNOTS[0]) ** 3
     assert values["noise_variance"] == pytest.approx(513.410102, rel=OPTIMUM)
     assert values["noise_variance"] / v == pytest.approx(10.449652, rel=5 * OPTIMUM)
-    here = [0, 39, 79, 132]
-    mean, variance = posterior.predict(ONES[here], groups={"x": TIMES[here]})
+    result = [0, 39, 79, 132]
+    mean, variance = posterior.predict(ONES[result], groups={"x": TIMES[result]})
     np.testing.assert_allclose(mean, [-1.073997, -49.500185, -35.680620, 8.724870], rtol=OPTIMUM)
     np.testing.assert_allclose(np.sqrt(variance), [12.747282, 4.409816, 5.445663, 18.787558], rtol=OPTIMUM)
 
@@ -135,10 +135,10 @@ def test_uneven_knots_of_mcycle():
 def test_a_file_gives_the_same_rows(name):
     table = table_of(np.random.default_rng(1))
     built = TERMS[name].build(table)
-    again = restore_term(describe_term(built))
-    here = {key: values[5:9] for key, values in table.items()}
-    np.testing.assert_array_equal(built.design(here).toarray(), again.design(here).toarray())
-    assert built.design(here).shape == (4, built.size)
+    second = restore_term(describe_term(built))
+    result = {key: values[5:9] for key, values in table.items()}
+    np.testing.assert_array_equal(built.design(result).toarray(), second.design(result).toarray())
+    assert built.design(result).shape == (4, built.size)
     settings = restore_term(describe_term(TERMS[name]))
     assert settings.name == TERMS[name].name
     assert settings.build(table).size == built.size
@@ -220,8 +220,8 @@ def test_by_and_groups_predict_and_reload(tmp_path, by):
     table["y"] = np.sin(table.x + phase) + table.z * np.cos(table.x) + 0.3 * rng.normal(size=200)
     posterior = cavity.GLM(f"y ~ {by}", "gaussian").fit(table)
     posterior.save(tmp_path / "fit.npz")
-    again = cavity.load(tmp_path / "fit.npz")
-    np.testing.assert_array_equal(again.predict(table), posterior.predict(table))
+    restored = cavity.load(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(restored.predict(table), posterior.predict(table))
     if by == "s(x, by=f)":
         assert {"f[b]", "s(x, by=f) slope[c]"} < set(posterior.coefficient_names)
 
@@ -233,7 +233,7 @@ def test_beyond_the_range_bands_grow(frame):
     _, variance = posterior.predict(beyond)
     length = frame.x.max() - frame.x.min()
     v = posterior.hyperparameters.values[0] ** 2 * 420.0 / length**3
-    rows, known, extra = posterior._linear_rows(beyond)
+    rows, truth, extra = posterior._linear_rows(beyond)
     np.testing.assert_allclose(extra, v * np.array([0.0, 1.0, 8.0]) / 3.0, rtol=AT_REST)
     assert np.all(np.diff(variance) > 0)
 

@@ -159,8 +159,8 @@ def test_formulas_fit_save_and_predict(formula, tmp_path):
     assert posterior.converged
     assert posterior.r2(frame).to_frame()["mean"].iloc[0] > 0.5
     posterior.save(tmp_path / "fit.npz")
-    again = cavity.load(tmp_path / "fit.npz")
-    np.testing.assert_array_equal(again.predict(frame), posterior.predict(frame))
+    restored = cavity.load(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(restored.predict(frame), posterior.predict(frame))
     name = posterior.structured_terms[-1]
     mean, without = posterior.predict(frame)[0], posterior.predict(frame, without=name)[0]
     np.testing.assert_allclose(mean - without, posterior.curve(name, frame).columns["mean"], atol=AT_REST)
@@ -171,9 +171,9 @@ def test_formulas_fit_save_and_predict(formula, tmp_path):
 def test_a_file_gives_the_same_rows(name):
     table = table_of()
     built = TERMS[name].build(table)
-    again = restore_term(describe_term(built))
-    here = {key: values[5:9] for key, values in table.items()}
-    np.testing.assert_array_equal(built.design(here).toarray(), again.design(here).toarray())
+    second = restore_term(describe_term(built))
+    result = {key: values[5:9] for key, values in table.items()}
+    np.testing.assert_array_equal(built.design(result).toarray(), second.design(result).toarray())
     settings = restore_term(describe_term(TERMS[name]))
     assert settings.name == TERMS[name].name
     assert settings.build(table).size == built.size

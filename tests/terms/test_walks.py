@@ -62,10 +62,10 @@ def test_the_normalising_constant_is_that_of_dense_algebra(name):
 def test_a_file_gives_the_same_rows(name):
     table = panel()
     built = TERMS[name].build(table)
-    again = restore_term(describe_term(built))
-    here = {key: values[5:9] for key, values in table.items()}
-    np.testing.assert_array_equal(built.design(here).toarray(), again.design(here).toarray())
-    assert built.prior.log_determinant == again.prior.log_determinant if hasattr(built.prior, "which") else True
+    second = restore_term(describe_term(built))
+    result = {key: values[5:9] for key, values in table.items()}
+    np.testing.assert_array_equal(built.design(result).toarray(), second.design(result).toarray())
+    assert built.prior.log_determinant == second.prior.log_determinant if hasattr(built.prior, "which") else True
     settings = restore_term(describe_term(TERMS[name]))
     assert settings.name == TERMS[name].name
     assert settings.build(table).size == built.size
@@ -168,8 +168,8 @@ def chain_counts():
 def test_golden_values_of_a_poisson_autoregression():
     """Two forms of EP by other code: log evidence and marginals; the offset .5 is known."""
     i, y = chain_counts()
-    given = {"ar1(t)": {"sd": 0.8, "rho": 0.9}}
-    model = cavity.MixedGLM("y ~ 0 + ar1(t)", "poisson", effect_covariances=given)
+    arguments = {"ar1(t)": {"sd": 0.8, "rho": 0.9}}
+    model = cavity.MixedGLM("y ~ 0 + ar1(t)", "poisson", effect_covariances=arguments)
     posterior = model.fit({"t": i, "y": y}, offset=np.full(200, 0.5), tol=1e-11)
     assert posterior.log_evidence == pytest.approx(-290.5670444040, abs=AT_REST)
     mean, variance = posterior.predict({"t": i[[0, 50, 100, 199]]}, offset=0.5)
@@ -210,8 +210,8 @@ def test_walks_of_several_levels_a_row():
     )
     rng = np.random.default_rng(1)
     y, sd, start = rng.normal(size=40), 0.4, 0.9
-    given = {term.name: {"sd": sd, "sd(start)": start}}
-    model = cavity.MixedGLM([term], cavity.likelihoods.Gaussian(0.2), intercept=False, effect_covariances=given)
+    arguments = {term.name: {"sd": sd, "sd(start)": start}}
+    model = cavity.MixedGLM([term], cavity.likelihoods.Gaussian(0.2), intercept=False, effect_covariances=arguments)
     posterior = model.fit(np.ones((40, 1)), y, groups=table)
     first = {level: min(table["t"][(table["g"] == level) | (table["h"] == level)]) for level in "tuvw"}
 
@@ -228,9 +228,9 @@ def test_walks_of_several_levels_a_row():
     expected = -0.5 * (y @ np.linalg.solve(total, y) + np.linalg.slogdet(total)[1] + 40 * np.log(2 * np.pi))
     assert posterior.log_evidence == pytest.approx(expected, abs=INTEGRAL)
     rows = {key: values[:1] for key, values in table.items()}
-    each = [posterior.curve(term.name, {"t": rows["t"], "g": rows[name]}).columns["mean"] for name in "gh"]
+    item = [posterior.curve(term.name, {"t": rows["t"], "g": rows[name]}).columns["mean"] for name in "gh"]
     both = posterior.curve(term.name, rows).columns["mean"]
-    np.testing.assert_allclose(each[0] - each[1], both, atol=SOLVES)
+    np.testing.assert_allclose(item[0] - item[1], both, atol=SOLVES)
 
 
 def test_other_times_of_a_walk():

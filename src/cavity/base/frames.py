@@ -37,7 +37,7 @@ CLASSES_NEEDED_HINT = "labels need a likelihood of classes, probit for two of th
 MAX_NUMBERS_CONVERTED_AT_ONCE = 1 << 20  # most numbers of columns that are turned into rows together, 8 MB
 MAX_NAMES_SHOWN = 8  # most names in a message
 LEVELS_ROLE = "levels of "  # and a column of categories: its columns of 0 and 1, first that of the base level, not in X
-ROLES_NEEDED_AGAIN = ("offset", "exposure")  # what predictions want again where a fit had it
+ROLES_NEEDED_AGAIN = ("offset", "exposure")  # what predictions need again where a fit had it
 
 
 def names_of(X):
@@ -336,7 +336,7 @@ def convert_rows(table, start=0, stop=None, out=None):
     """Return some rows of a checked table (n, D) or column (n,) as float64, in `out` if given; nan is missing."""
     stop = len(table) if stop is None else stop
     out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
-    step = max(1, MAX_NUMBERS_CONVERTED_AT_ONCE // (out.shape[1] if out.ndim > 1 else 1))
+    step = max(1, MAX_NUMBERS_CONVERTED_AT_ONCE // max(1, *out.shape[1:], 1))
     for low in range(start, stop, step):
         high = min(low + step, stop)
         rows = table.iloc[low:high] if hasattr(table, "iloc") else table.slice(low, high - low)

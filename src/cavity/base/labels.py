@@ -84,7 +84,8 @@ def read_labels(values, argument):
         raise error_of(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
     if column.kinds is None and not np.isfinite(column.values).all():
         row = int(np.argmin(np.isfinite(column.values)))
-        error = error_of(argument, f"must have a value in every row, got {column.values[row]} in row {row}")
+        rule = "have a value in every row" if np.isnan(column.values[row]) else "be finite"
+        error = error_of(argument, f"must {rule}, got {column.values[row]} in row {row}")
         raise mark_missing(error, column.values[row])
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:

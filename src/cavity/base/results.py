@@ -288,7 +288,7 @@ def list_notes(posterior):
     centre = getattr(posterior, "centre", None)
     if centre is not None and np.any(centre) and not getattr(posterior, "intercept", False):
         worth = ("columns are measured from `centre`, as a rule their means", *worth)
-    return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
+    return worth if np.all(getattr(posterior, "converged", True)) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 
 class SummaryMixin(Public):
@@ -325,7 +325,7 @@ def shorten_repr(settings):
 
 
 def draw(result, *rows, **options):
-    """Return the Axes of the picture of a result: the one door from here to `cavity.plot`.
+    """Return the Axes of the picture of a result: the one import of `cavity.plot` from here.
 
     Raises
     ------

@@ -109,6 +109,7 @@ def main(arguments=None):
 
 def run(arguments, options):
     """Run the typed command, with its options stored in the namespace `options`; return the exit status."""
+    arguments = name_many(list(arguments))
     top = build_parser(arguments)
     if any(len(argument) > 3 and "--config".startswith(argument.partition("=")[0]) for argument in arguments):
         from cavity.cli.config import with_config
@@ -124,6 +125,16 @@ def run(arguments, options):
         warnings.filterwarnings("always", message="checkpoint ")
         warnings.showwarning = lambda message, *_: standard_output.print_error(message)
         return options.run(options)
+
+
+def name_many(arguments):
+    """Return arguments with `fit many` for `fit glm` and `fit mixed` where the target is a pattern of columns."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    targets = [value if name == "--target" else name for name, value in pairs if name.startswith("--target")]
+    is_pattern = any(mark in target for target in targets for mark in "*?")
+    if arguments[:2] in (["fit", "glm"], ["fit", "mixed"]) and is_pattern:
+        return ["fit", "many", *arguments[2:]]
+    return arguments
 
 
 def refuse_unknown_options(unknown, commands, options):

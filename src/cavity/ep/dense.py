@@ -40,6 +40,7 @@ MAX_RANK_ONE_COLUMNS = 128  # up to which a rank-1 update a site is faster than 
 MAX_LOOP_COLUMNS = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
 MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN = 256, 32  # visited one by one first: with fewer, more passes follow
+LARGEST_PRIOR_SD = 1e3  # of f, up to which some rows are enough
 GOLDEN_STEP = 40503  # 2^16 over the golden ratio: its multiples modulo 2^16 fill the range evenly
 ROWS_PER_THREAD_TASK = 256  # of the running covariance of a sweep, for a thread
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
@@ -292,9 +293,13 @@ class Dense(Geometry):
             return slice(0, n)
         first = np.arange(wanted) * n // wanted
         length = np.diff(first, append=n)
-        return first + (
-            np.arange(wanted) * GOLDEN_STEP % 2**16 * length >> 16
-        )  # no period of rows is that of the choice
+        rows = first + (np.arange(wanted) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
+        # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
+        for _, x in self._read_in_turn(rows, SWEEP_ROWS):
+            spread = x * self.root if self.root.ndim == 1 else x @ self.root
+            if not np.max(np.einsum("ij,ij->i", spread, spread)) < LARGEST_PRIOR_SD**2:
+                return slice(0, n)
+        return rows
 
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""

@@ -166,7 +166,8 @@ def find_mixture_quantiles(points, q, *covariates):
     mean = weights @ means
     variance = variances[0] if len(points) == 1 else weights @ (variances + (means - mean) ** 2)
     start, step = _guess_quantiles(likelihood, q, mean, variance, *covariates)
-    rough, fine = partial(average, apply_fixed_rule), partial(average, integrate)
+    rough = partial(average, apply_fixed_rule)
+    fine = partial(average, integrate if len(points) == 1 else integrate_probability)
     start = search_quantiles(rough, q, start, step, likelihood.discrete)
     return search_quantiles(fine, q, start, REFINEMENT_STEP_RATIO * step, likelihood.discrete).reshape(shape)
 

@@ -13,6 +13,7 @@ from cavity.sources.chunkwise import open_array
 from cavity.sources.dataset import open_table
 from cavity.sources.formats import is_collection
 
+MIN_NAME_WORDS = 5  # of 8 bytes, that a name takes
 ANNOTATED_PARTS = ("X", "obs", "var")  # of an object like AnnData: the matrix, tables of its rows and of its columns
 
 
@@ -40,6 +41,8 @@ class ResponseMatrix:
         ------
         ValueError, TypeError
             For what has no rows and columns, and for names that are not as many as columns or not all different.
+        MemoryError
+            If their names do not fit into memory.
         """
         if is_collection(values):
             values, own = open_array(values)
@@ -55,6 +58,7 @@ class ResponseMatrix:
         shape = tuple(values.shape) if own is None else frames.shape_of(values)
         if len(shape) != 2 or 0 in shape:
             raise arrays.error_of(argument, f"must have rows and a column for each response, got shape {shape}")
+        arrays.allocate_matrices(1, (shape[1], MIN_NAME_WORDS), f"{argument}: names of all responses")
         if names is None:
             names = frames.name_coefficients(None, shape[1]) if own is None else own
             names = tuple(f"y{name[1:]}" for name in names) if own is None else names

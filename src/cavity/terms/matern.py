@@ -323,7 +323,7 @@ class BuiltMatern(ChainRows, BuiltTerm):
         weights = np.zeros((len(t), 2 * self.p))
         weights[inside] = weigh_hermite(share[inside] / gap[inside], self.p)
         weights[share == 0.0, 0] = 1.0
-        return states.reshape(len(t), -1), weights, (share != 0.0) & ~inside
+        return states.reshape(weights.shape), weights, (share != 0.0) & ~inside
 
     def _condition(self, t, before, last, free):
         """Return the weights (M, 2 p) of the states before and after in the mean of f, and its variance where sd is 1.

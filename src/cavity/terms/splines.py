@@ -24,6 +24,8 @@ def extend_knots(breaks):
 def evaluate(t, knots, derivative=0):
     """Return the rows of k B-splines at points of [0, 1], or of their derivatives of some order, a CSR array."""
     degree = SPLINE_DEGREE - derivative
+    if not len(t):  # which SciPy refuses
+        return sparse.csr_array((0, len(knots) - SPLINE_DEGREE - 1))
     rows = sparse.csr_array(interpolate.BSpline.design_matrix(t, knots, degree))
     for p in range(degree + 1, SPLINE_DEGREE + 1):  # from B-splines of degree p - 1 to derivatives of those of degree p
         n = len(knots) - p - 1

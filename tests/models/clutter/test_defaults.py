@@ -20,8 +20,8 @@ def test_settle_is_what_the_command_does():
     assert settled.clutter_variance == max(100 * settled.noise_variance, 71.0**2)
     posterior = settled.fit(x)
     assert (round(posterior.mean, 2), round(posterior.variance**0.5, 2)) == (27.73, 0.59)
-    kept = Clutter(noise_variance=2.0, prior_mean=1.0).settle(x, keep=["noise_variance", "prior_mean"])
-    assert (kept.noise_variance, kept.prior_mean, kept.prior_variance) == (2.0, 1.0, 200.0)
+    stored = Clutter(noise_variance=2.0, prior_mean=1.0).settle(x, keep=["noise_variance", "prior_mean"])
+    assert (stored.noise_variance, stored.prior_mean, stored.prior_variance) == (2.0, 1.0, 200.0)
     plane = Clutter().settle(np.stack([x, 1e3 + 2 * x], axis=1))
     assert plane.prior_mean == (27.0, 1054.0)
     assert plane.fit(np.stack([x, 1e3 + 2 * x], axis=1)).converged
@@ -37,13 +37,13 @@ def test_settle_is_what_the_command_does():
 
 def test_settings_of_other_data_are_said():
     x, _ = cavity.data.load("newcomb")
-    words = r"points lie more than 6 standard deviations from both the signal .* Clutter.settle"
-    with pytest.warns(SettingsWarning, match="14 of 66 " + words):
+    message = r"points lie more than 6 standard deviations from both the signal .* Clutter.settle"
+    with pytest.warns(SettingsWarning, match="14 of 66 " + message):
         posterior = Clutter().fit(x)
     assert posterior.mean == pytest.approx(28.68, abs=0.01)
-    with pytest.warns(SettingsWarning, match=words):
+    with pytest.warns(SettingsWarning, match=message):
         Clutter().fit(x, method="adf")
     batch = np.stack([x, draw((66,)), 1e3 + x])[..., None]
     with pytest.warns(SettingsWarning, match="points in 2 of 3 problems lie") as caught:
         Clutter().fit(batch)
-    assert [each.filename for each in caught] == [__file__]
+    assert [item.filename for item in caught] == [__file__]

@@ -30,9 +30,9 @@ def test_the_double_loop_always_ends(n_problems):
     x = rng.normal(size=(n_problems, 2, 1)) * 10.0 ** rng.uniform(-0.5, 1, size=(n_problems, 1, 1))
     for w, c in ((0.3, 100.0), (0.5, 10.0), (0.05, 30.0)):
         assert Clutter(clutter_weight=w, clutter_variance=c).fit(x).converged.all()
-    known = Clutter(clutter_weight=0.3, clutter_variance=100.0).fit([-0.38713708104042754, -3.5381857865017716])
-    assert known.converged
-    assert known.mean == pytest.approx(-1.926, abs=EXPANSION)
+    truth = Clutter(clutter_weight=0.3, clutter_variance=100.0).fit([-0.38713708104042754, -3.5381857865017716])
+    assert truth.converged
+    assert truth.mean == pytest.approx(-1.926, abs=EXPANSION)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])

@@ -132,13 +132,13 @@ def test_fixed_point(d, schedule):
     """cavity x site = posterior, and the tilted moments are the posterior's, for every site."""
     x = draw((80, d), seed=4)
     posterior = Clutter().fit(x, schedule=schedule, tol=1e-12)
-    whole, sites = posterior.posterior, posterior.sites
+    full, sites = posterior.posterior, posterior.sites
     product = posterior.prior * sites.prod()
     np.testing.assert_allclose(product.mean, posterior.mean, rtol=LOSSES)
     assert product.variance == pytest.approx(posterior.variance, rel=LOSSES)
     assert product.log_scale == pytest.approx(posterior.log_evidence, rel=LOSSES)
     for i in range(len(x)):
-        rest = whole / sites[i]
+        rest = full / sites[i]
         log_z, r, m, v = reference.tilted(x[i], rest.mean, rest.variance, 0.5, 10.0, 1.0)
         np.testing.assert_allclose(m, posterior.mean, rtol=AT_REST, atol=INTEGRAL)
         assert v == pytest.approx(posterior.variance, rel=AT_REST)
@@ -442,12 +442,12 @@ def test_a_thousand_dimensions():
 def test_far_from_zero_nothing_is_lost():
     x = draw((100,), seed=2)
     base = Clutter(prior_mean=0.0).fit(x)
-    there = np.round(x * 2.0**20) / 2.0**20 + 2.0**30
-    moved = Clutter(prior_mean=2.0**30, clutter_mean=2.0**30).fit(there)
-    again = Clutter().fit(np.round(x * 2.0**20) / 2.0**20)
-    assert moved.mean - 2.0**30 == pytest.approx(again.mean, abs=OPTIMUM)
-    assert moved.variance == pytest.approx(again.variance, rel=SOLVES)
-    assert abs(again.mean - base.mean) < 1e-5
+    other = np.round(x * 2.0**20) / 2.0**20 + 2.0**30
+    moved = Clutter(prior_mean=2.0**30, clutter_mean=2.0**30).fit(other)
+    second = Clutter().fit(np.round(x * 2.0**20) / 2.0**20)
+    assert moved.mean - 2.0**30 == pytest.approx(second.mean, abs=OPTIMUM)
+    assert moved.variance == pytest.approx(second.variance, rel=SOLVES)
+    assert abs(second.mean - base.mean) < 1e-5
 
 
 # ---------------------------------------------------------------------------------------------- streaming and scoring
@@ -457,14 +457,14 @@ def test_far_from_zero_nothing_is_lost():
 def test_update_is_adf_on_top(d):
     x = draw((60, d), seed=4)
     x = x[:, 0] if d == 1 else x
-    whole = Clutter().fit(x, method="adf")
+    full = Clutter().fit(x, method="adf")
     parts = Clutter().fit(x[:25], method="adf").update(x[25:40]).update(x[40:])
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=SOLVES)
-    assert parts.variance == pytest.approx(whole.variance, rel=SOLVES)
-    assert parts.log_evidence == pytest.approx(whole.log_evidence, rel=SOLVES)
+    np.testing.assert_allclose(parts.mean, full.mean, rtol=SOLVES)
+    assert parts.variance == pytest.approx(full.variance, rel=SOLVES)
+    assert parts.log_evidence == pytest.approx(full.log_evidence, rel=SOLVES)
     assert parts.n_samples == 60
     assert parts.sites.shape == (20,)
-    assert (parts.prior * parts.sites.prod()).log_scale == pytest.approx(whole.log_evidence, rel=LOSSES)
+    assert (parts.prior * parts.sites.prod()).log_scale == pytest.approx(full.log_evidence, rel=LOSSES)
     start = Clutter().fit(x[:30])
     before = start.mean if d == 1 else start.mean.copy()
     start.update(x[30:])

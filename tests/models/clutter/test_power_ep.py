@@ -139,8 +139,8 @@ def test_weak_sites_keep_their_digits():
     """Sites of 1e-12 of the cavity's precision, computed without differences of precisions."""
     v, delta = np.array([1e-4, 1.0, 50.0]), np.array([1.0, 5.0, 3.0])
     base = 27.0 - 0.5 * (delta**2 / (v + 1) + np.log(v + 1))
-    found = power_ep.match_sites(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
-    for log_z, pull, rho in zip(*found, strict=True):
+    result = power_ep.match_sites(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
+    for log_z, pull, rho in zip(*result, strict=True):
         assert 0 < abs(rho) < 1e-10
         assert np.isfinite(log_z + pull)
     _, pull, rho = power_ep.match_sites(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
@@ -178,12 +178,12 @@ def test_fixed_point(d):
     """The tilted moments are the posterior's for every site, and the sites make the evidence."""
     alpha, x = 0.4, draw((30, d), seed=4)
     posterior = Clutter().fit(x, power=alpha, tol=1e-12)
-    whole, sites = posterior.posterior, posterior.sites
+    full, sites = posterior.posterior, posterior.sites
     product = posterior.prior * sites.prod()
     assert product.log_scale == pytest.approx(posterior.log_evidence, rel=LOSSES)
     assert product.variance == pytest.approx(posterior.variance, rel=LOSSES)
     for i in range(len(x)):
-        rest = whole.normalized() / sites[i] ** alpha
+        rest = full.normalized() / sites[i] ** alpha
         result = match(x[i], rest.mean, rest.variance, alpha)
         log_z, mean, variance = moments(*result, x[i], rest.mean, rest.variance)
         np.testing.assert_allclose(mean, posterior.mean, rtol=ROOT_EPS, atol=AT_REST)
@@ -339,10 +339,10 @@ def test_extreme_units():
 def test_every_bit_comes_back(shape, tmp_path):
     posterior, path = Clutter().fit(draw(shape, seed=1), power=0.5, schedule="parallel"), tmp_path / "posterior.npz"
     posterior.save(path)
-    again = cavity.load(path)
-    assert_same_bits(bits(posterior), bits(again))
-    np.testing.assert_array_equal(posterior.sites.log_scale, again.sites.log_scale)
-    later = again.update(draw((*shape[:-2], 5, *shape[-1:]) if len(shape) > 1 else (5,), seed=2))
+    restored = cavity.load(path)
+    assert_same_bits(bits(posterior), bits(restored))
+    np.testing.assert_array_equal(posterior.sites.log_scale, restored.sites.log_scale)
+    later = restored.update(draw((*shape[:-2], 5, *shape[-1:]) if len(shape) > 1 else (5,), seed=2))
     assert np.isfinite(later.log_evidence).all()
     assert later._sites.loo is None
 

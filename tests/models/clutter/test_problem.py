@@ -25,9 +25,9 @@ def test_problems():
     batch = Points.of(DataPoints(x), Clutter())
     assert batch.shape == (10, 1)
     for one, data in zip(batch.problems, x, strict=True):
-        alone = Points.of(DataPoints(data), Clutter())
-        assert alone.problems == [alone]
-        for a, b in zip(one.arguments(slice(2, 5)), alone.arguments(slice(2, 5)), strict=True):
+        single = Points.of(DataPoints(data), Clutter())
+        assert single.problems == [single]
+        for a, b in zip(one.arguments(slice(2, 5)), single.arguments(slice(2, 5)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 

@@ -130,13 +130,13 @@ def test_divergences_equal_those_by_explicit_inverses(blocks):
     reverse = reference.kl(mean, covariance, mean, q)
     assert model.marginals.kl_mean_field == pytest.approx(reverse, rel=SOLVES, abs=SUMS)
     np.testing.assert_allclose(model.marginals.variance, np.diag(covariance), rtol=SOLVES)
-    for block, got in zip(used, model.marginals.block_covariances, strict=True):
-        np.testing.assert_allclose(got, covariance[np.ix_(block, block)], rtol=LOSSES, atol=SUMS)
+    for block, actual in zip(used, model.marginals.block_covariances, strict=True):
+        np.testing.assert_allclose(actual, covariance[np.ix_(block, block)], rtol=LOSSES, atol=SUMS)
     posterior = model.fit()
     np.testing.assert_allclose(posterior.mean, mean, rtol=ROOT_EPS)
     np.testing.assert_allclose(posterior.variance, np.diag(q), rtol=SUMS)
-    for block, got in zip(used, posterior.block_covariances, strict=True):
-        np.testing.assert_allclose(got, q[np.ix_(block, block)], rtol=SOLVES, atol=SUMS)
+    for block, actual in zip(used, posterior.block_covariances, strict=True):
+        np.testing.assert_allclose(actual, q[np.ix_(block, block)], rtol=SOLVES, atol=SUMS)
 
 
 @pytest.mark.parametrize("blocks", [None, BLOCKS])
@@ -258,12 +258,12 @@ def test_contraction_of_several_blocks(blocks):
 def test_contraction_of_many_coordinates_by_arnoldi(blocks, monkeypatch):
     """A chain, whose contraction is known; with blocks, against all eigenvalues."""
     precision = 2.01 * np.eye(600) - np.eye(600, k=1) - np.eye(600, k=-1)
-    got = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
+    actual = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     exact = (2 * np.cos(np.pi / 601) / 2.01) ** 2
     if blocks is not None:
         monkeypatch.setattr(target, "MAX_SIZE_FOR_ALL_EIGENVALUES", 600)
         exact = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
-    assert got == pytest.approx(exact, rel=AT_REST)
+    assert actual == pytest.approx(exact, rel=AT_REST)
 
 
 def test_uncoupled_coordinates_have_no_contraction():
@@ -442,9 +442,9 @@ def test_layouts_and_dtypes():
     for other in (np.asfortranarray(precision), strided[::2, ::3], precision.astype(np.float32), frozen):
         for given_blocks in (None, [[1, 2], [0], [3, 5, 4]]):
             posterior = FactorizedGaussian(mean.tolist(), other, given_blocks).fit()
-            wanted = base if given_blocks is None else FactorizedGaussian(mean, precision, given_blocks).fit()
-            np.testing.assert_array_equal(posterior.mean, wanted.mean)
-            assert posterior.kl == wanted.kl
+            expected = base if given_blocks is None else FactorizedGaussian(mean, precision, given_blocks).fit()
+            np.testing.assert_array_equal(posterior.mean, expected.mean)
+            assert posterior.kl == expected.kl
     assert FactorizedGaussian(mean, np.diag([1, 2, 3, 4, 5, 6])).fit().kl == 0.0
 
 
@@ -497,16 +497,16 @@ def test_save_and_load(tmp_path, blocks):
     mean, precision = draw(4, seed=19)
     posterior = FactorizedGaussian(mean, precision, blocks).fit(accelerate=True)
     posterior.save(tmp_path / "q.npz")
-    again = cavity.load(tmp_path / "q.npz")
-    assert type(again) is type(posterior)
+    restored = cavity.load(tmp_path / "q.npz")
+    assert type(restored) is type(posterior)
     for name in ("mean", "variance"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(posterior, name))
+        np.testing.assert_array_equal(getattr(restored, name), getattr(posterior, name))
     for name in ("kl", "elbo", "converged", "status", "n_iter", "contraction", "predicted_gap", "kl_reverse"):
-        assert getattr(again, name) == getattr(posterior, name)
-    assert again.model.blocks == posterior.model.blocks
-    assert again.trace.keys() == posterior.trace.keys()
+        assert getattr(restored, name) == getattr(posterior, name)
+    assert restored.model.blocks == posterior.model.blocks
+    assert restored.trace.keys() == posterior.trace.keys()
     for name, values in posterior.trace.items():
-        np.testing.assert_array_equal(again.trace[name], values)
+        np.testing.assert_array_equal(restored.trace[name], values)
 
 
 def test_unknown_contraction_survives_a_file(tmp_path):
@@ -515,9 +515,9 @@ def test_unknown_contraction_survives_a_file(tmp_path):
     assert posterior.contraction is None
     assert "not measured" in repr(posterior)
     posterior.save(tmp_path / "q.npz")
-    again = cavity.load(tmp_path / "q.npz")
-    assert again.contraction is None
-    assert again.predicted_gap == posterior.predicted_gap == posterior.trace["excess"][0]
+    restored = cavity.load(tmp_path / "q.npz")
+    assert restored.contraction is None
+    assert restored.predicted_gap == posterior.predicted_gap == posterior.trace["excess"][0]
 
 
 # ---------------------------------------------------------------------------------------------- errors

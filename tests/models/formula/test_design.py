@@ -29,7 +29,7 @@ COLUMNS = {
     "ok": ["yes" if u else "no" for u in RNG.random(N) < 0.5],
     "x": RNG.normal(size=N).round(3).tolist(),
     "z": RNG.integers(1, 4, N).tolist(),
-    "f": [str(each) for each in RNG.permutation(["a", "b", "c"] * (N // 3))],
+    "f": [str(item) for item in RNG.permutation(["a", "b", "c"] * (N // 3))],
     "g": [f"g{i // 6}" for i in range(N)],
     "h": [i // 2 % 3 + 1 for i in range(N)],
     "one": [2.5] * N,
@@ -73,10 +73,10 @@ def test_frames_of_any_kind(frame):
     b, c = dummies("b", "c")
     np.testing.assert_array_equal(one.X, np.column_stack([ONES, x, b, c, x * b, x * c]))
     assert one.offset is None
-    wanted = make_terms([RandomEffects("g", 1), "h"], one.X, one.names, COLUMNS)
+    expected = make_terms([RandomEffects("g", 1), "h"], one.X, one.names, COLUMNS)
     terms = terms_by_formula("y ~ x * f + (1 + x | g) + (1 | h)", frame)
-    assert [each.name for each in terms] == ["1 + x | g", "h"]
-    for term, other in zip(terms, wanted, strict=True):
+    assert [value.name for value in terms] == ["1 + x | g", "h"]
+    for term, other in zip(terms, expected, strict=True):
         assert (term.name, term.columns, term.levels.labels) == (other.name, other.columns, other.levels.labels)
         np.testing.assert_array_equal(term.codes, other.codes)
         np.testing.assert_array_equal(term.Z, other.Z)
@@ -127,12 +127,14 @@ def test_fixed_effects(text, names, columns):
 )
 def test_random_effects(text, names, columns):
     terms = terms_by_formula(f"y ~ z + {text}")
-    assert [each.name for each in terms] == names
-    for term, wanted in zip(terms, columns, strict=True):
-        np.testing.assert_array_equal(term.Z, np.column_stack(wanted))
+    assert [value.name for value in terms] == names
+    for term, expected in zip(terms, columns, strict=True):
+        np.testing.assert_array_equal(term.Z, np.column_stack(expected))
     groups = [name.split(" | ")[-1] for name in names]
     for term, group in zip(terms, groups, strict=True):
-        labels = [":".join(map(str, each)) for each in zip(*(COLUMNS[name] for name in group.split(":")), strict=True)]
+        labels = [
+            ":".join(map(str, entry)) for entry in zip(*(COLUMNS[name] for name in group.split(":")), strict=True)
+        ]
         assert [term.levels.names[code] for code in term.codes] == labels
 
 
@@ -142,15 +144,15 @@ def test_columns_of_random_effects_are_those_of_formulae(expression):
     import formulae
 
     (term,) = terms_by_formula(f"y ~ 1 + ({expression} | g)")
-    whole = np.zeros((N, *term.shape))
-    whole[np.arange(N), term.codes] = term.Z
+    full = np.zeros((N, *term.shape))
+    full[np.arange(N), term.codes] = term.Z
     theirs = formulae.design_matrices(f"y ~ 1 + ({expression} | g)", FRAME).group
     blocks = [theirs[name].toarray().reshape(N, len(term.levels), -1) for name in theirs.terms]
-    np.testing.assert_array_equal(whole, np.concatenate(blocks, axis=2))
+    np.testing.assert_array_equal(full, np.concatenate(blocks, axis=2))
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("ok", FRAME["ok"]),
         ("`odd name`", FRAME["odd name"]),
@@ -162,10 +164,10 @@ def test_columns_of_random_effects_are_those_of_formulae(expression):
         ("cbind(k, n - k)", FRAME[["k", "n"]]),
     ],
 )
-def test_observations(text, wanted):
+def test_observations(text, expected):
     one = design(f"{text} ~ x + (1 | g)", FRAME)
-    np.testing.assert_array_equal(one.y, wanted)
-    np.testing.assert_array_equal(one.coding.observations(FormulaColumns(FRAME[:5])), wanted[:5])
+    np.testing.assert_array_equal(one.y, expected)
+    np.testing.assert_array_equal(one.coding.observations(FormulaColumns(FRAME[:5])), expected[:5])
 
 
 def test_a_number_is_added_to_the_offsets_of_a_formula():
@@ -211,9 +213,9 @@ def test_new_rows_are_coded_as_those_of_the_fit(formula):
 
 
 def test_what_is_kept_of_the_rows_is_little_where_it_can_be():
-    kept = design("y ~ x * f + (1 | g)", pd.concat([FRAME] * 50, ignore_index=True)).coding
-    assert len(kept.numbers["x"]) == len(kept.codes["f"]) <= 4
-    assert kept.labels == {"f": ("a", "b", "c")}
+    stored = design("y ~ x * f + (1 | g)", pd.concat([FRAME] * 50, ignore_index=True)).coding
+    assert len(stored.numbers["x"]) == len(stored.codes["f"]) <= 4
+    assert stored.labels == {"f": ("a", "b", "c")}
     assert len(design("y ~ scale(x) + (1 | g)", FRAME).coding.numbers["x"]) == N
 
 
@@ -248,8 +250,8 @@ def test_new_levels_of_groups_and_unknown_categories():
     with pytest.raises(ValueError, match="groups must have levels of the fit, got 'g9' of 'g' in row 1; levels='new'"):
         read(one, new)
     assert read(one, new, "new")[2][0][0].tolist() == [0, NEW_LEVEL, 1]
-    words = "data must have categories of the fit, got 'd' in row 2 of 'f'; there is 'a', 'b', 'c'"
-    with pytest.raises(ValueError, match=words):
+    message = "data must have categories of the fit, got 'd' in row 2 of 'f'; there is 'a', 'b', 'c'"
+    with pytest.raises(ValueError, match=message):
         read(one, FRAME[:3].assign(f=["a", "b", "d"]))
     with pytest.raises(ValueError, match="data does not fit the formula: .*7"):
         read(one, FRAME[:3].assign(z=[1, 7, 2]))
@@ -258,7 +260,7 @@ def test_new_levels_of_groups_and_unknown_categories():
 
 
 @pytest.mark.parametrize(
-    ("formula", "words"),
+    ("formula", "message"),
     [
         ("y", "'y': it must have observations before a ~, and effects after it; a formula is like 'y ~"),
         ("~ x", "it must have observations before a ~"),
@@ -290,14 +292,14 @@ def test_new_levels_of_groups_and_unknown_categories():
         ("y ~ offset(f)", "can only be used with numeric variables"),
     ],
 )
-def test_formulas_that_are_not_understood(formula, words):
-    with pytest.raises(ValueError, match=words) as caught:
+def test_formulas_that_are_not_understood(formula, message):
+    with pytest.raises(ValueError, match=message) as caught:
         design(formula, FRAME)
     assert "formula has a part that is not understood" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("formula", "data", "error", "words"),
+    ("formula", "data", "error", "message"),
     [
         (
             "y ~ age + (1 | g)",
@@ -328,13 +330,13 @@ def test_formulas_that_are_not_understood(formula, words):
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")
-def test_data_that_do_not_fit(formula, data, error, words):
-    with pytest.raises(error, match=words):
+def test_data_that_do_not_fit(formula, data, error, message):
+    with pytest.raises(error, match=message):
         terms_by_formula(formula, data)
 
 
 def test_what_to_install(monkeypatch):
-    for name in ["formulae", *(each for each in sys.modules if each.startswith("formulae."))]:
+    for name in ["formulae", *(module for module in sys.modules if module.startswith("formulae."))]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"this needs formulae, .*pip install 'cavity\[formula\]'"):
         design("y ~ x + (1 | g)", FRAME)
@@ -349,7 +351,7 @@ def test_files_with_columns_of_text_are_read_as_data_frames(tmp_path):
     frame["y"] = frame["y"].round(3)  # read as the same number by every parser
     frame.to_csv(path, index=False)
     model = cavity.MixedGLM("y ~ x + (1 | g)")
-    expected = model.fit(pandas.read_csv(path))
+    expected = model.fit(frame)  # whose numbers are written with all digits
     for table in (path, str(path), cavity.source(path)):
         posterior = model.fit(table)
         np.testing.assert_array_equal(posterior.mean, expected.mean)
@@ -379,7 +381,7 @@ def test_intercept_false_beside_a_formula():
     rng = np.random.default_rng(1)
     frame = pandas.DataFrame({"a": rng.normal(size=60), "g": np.arange(60) % 5})
     frame["y"] = frame["a"] + rng.normal(size=5)[frame["g"]] + rng.normal(size=60)
-    fits = [cavity.MixedGLM("y ~ 0 + a + (1 | g)", intercept=each).fit(frame) for each in (None, False)]
+    fits = [cavity.MixedGLM("y ~ 0 + a + (1 | g)", intercept=value).fit(frame) for value in (None, False)]
     assert fits[0].log_evidence == fits[1].log_evidence
     with pytest.raises(ValueError, match="intercept must be None where there is a formula: write '0 \\+' in it"):
         cavity.MixedGLM("y ~ a + (1 | g)", intercept=False).fit(frame)

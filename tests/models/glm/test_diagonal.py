@@ -97,7 +97,7 @@ def test_adf_is_its_twin(weighted):
         (False, 1.0),
         (True, 0.5),
         (True, 0.1),
-        *(pytest.param(*each, marks=pytest.mark.long) for each in ((True, 1.0), (False, 0.5), (False, 0.1))),
+        *(pytest.param(*item, marks=pytest.mark.long) for item in ((True, 1.0), (False, 0.5), (False, 0.1))),
     ],
 )
 def test_ep_is_its_twin(weighted, power):

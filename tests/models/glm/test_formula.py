@@ -106,13 +106,27 @@ def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeyp
     np.testing.assert_array_equal(posterior.mean, expected.mean)
     assert posterior.columns == expected.columns
     assert sizes
-    for found, wanted in zip(posterior.predict(str(path)), predicted, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for result, target in zip(posterior.predict(str(path)), predicted, strict=True):
+        np.testing.assert_array_equal(result, target)
     with_zero = FRAME.assign(age=np.where(np.arange(N) == 70, 0.0, FRAME["age"]))
     with_zero.to_csv(path, index=False)
     for source in (with_zero, str(path)):
         with pytest.raises(ValueError, match=r"got -inf in row 70, column 'log.age.' of X"):
             model.fit(source)
+
+
+@pytest.mark.parametrize("missing", ["raise", "drop"])
+def test_functions_without_a_number_are_named_with_no_way_out_that_is_none(missing):
+    table = {"x": np.linspace(-1.0, 2.0, 30), "y": np.linspace(-2.0, 3.0, 30) ** 3}
+    for formula, message in (
+        ("log(y) ~ x", "^formula must have finite numbers in log.y., got nan in row 0$"),
+        ("y ~ log(x)", "^X must be finite, got nan in row 0, column 'log.x.' of X$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cavity.GLM(formula).fit(table, missing=missing)
+    posterior = cavity.GLM("y ~ x").fit(table)
+    with pytest.raises(ValueError, match=r"^data\['x'\] must be finite, got inf in row 1$"):
+        posterior.predict({"x": [1.0, np.inf]})
 
 
 def test_a_dot_is_all_other_columns():
@@ -124,9 +138,9 @@ def test_a_dot_is_all_other_columns():
 
 
 def test_formulas_with_an_intercept_alone_without_one_and_with_thresholds():
-    alone = cavity.GLM("age ~ 1").fit(FRAME)
-    assert alone.coefficient_names == ("intercept",)
-    assert alone.predict(FRAME[:2])[0] == pytest.approx(FRAME["age"].mean(), abs=0.1)
+    single = cavity.GLM("age ~ 1").fit(FRAME)
+    assert single.coefficient_names == ("intercept",)
+    assert single.predict(FRAME[:2])[0] == pytest.approx(FRAME["age"].mean(), abs=0.1)
     without = cavity.GLM("age ~ 0 + sex").fit(FRAME)
     assert without.coefficient_names == ("sex[F]", "sex[M]")
     assert not without.intercept

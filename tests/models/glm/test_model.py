@@ -99,8 +99,8 @@ def test_equals_ep_by_the_book(name, schedule):
     sd = np.sqrt(np.diag(covariance))
     assert np.max(np.abs(posterior.mean - mean) / sd) < 1e-8
     assert np.allclose(posterior.covariance, covariance, rtol=0, atol=ROOT_EPS * sd.max() ** 2)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=2e-8)
-    assert np.allclose(posterior.loo_log_density, log_z, atol=2e-8)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
+    assert np.allclose(posterior.loo_log_density, log_z, atol=ROOT_EPS)
     assert np.allclose(posterior.sites.rho, rho, rtol=OPTIMUM, atol=EARLY)
     assert np.allclose(posterior.sites.tau, tau, rtol=OPTIMUM, atol=EARLY)
 
@@ -238,15 +238,15 @@ def test_adf_and_update_by_the_book(seed):
     likelihood, X, y = problem("Logit", seed=seed)
     mean, covariance, total = reference.adf(X, factors(likelihood, y), np.zeros(3), 2 * np.eye(3))
     model = GLM(likelihood, prior_variance=2.0)
-    whole = model.fit(X, y, method="adf")
+    full = model.fit(X, y, method="adf")
     parts = model.fit(X[:2], y[:2], method="adf").update(X[2:3], y[2:3]).update(X[3:], y[3:])
-    for posterior in (whole, parts):
+    for posterior in (full, parts):
         assert np.allclose(posterior.mean, mean, atol=ROOT_EPS)
         assert np.allclose(posterior.covariance, covariance, atol=ROOT_EPS)
         assert posterior.log_evidence == pytest.approx(total, abs=ROOT_EPS)
         assert posterior.n_samples == 25
     with pytest.raises(ValueError, match="leave-one-out"):
-        _ = whole.loo_log_density
+        _ = full.loo_log_density
 
 
 def test_update_of_weighted_rows_takes_them_repeatedly():
@@ -387,7 +387,7 @@ SLOW = ("few outliers 3", "few outliers 4")  # alike others, and many steps of t
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "X", "y", "likelihood", "variance"),
-    [pytest.param(*each, marks=[pytest.mark.long] if each[0] in SLOW else []) for each in hard_problems()],
+    [pytest.param(*item, marks=[pytest.mark.long] if item[0] in SLOW else []) for item in hard_problems()],
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_the_default_schedule_converges_on_hard_problems(name, X, y, likelihood, variance):
@@ -549,7 +549,7 @@ def test_samples_have_the_moments(n):
     draws = posterior.sample(40_000, rng=1)
     assert draws.shape == (40_000, 5)
     assert np.allclose(draws.mean(axis=0), posterior.mean, atol=0.03)
-    assert np.allclose(np.cov(draws.T), posterior.covariance, atol=0.04)
+    assert np.allclose(np.cov(draws.T), posterior.covariance, atol=0.03)
     assert np.array_equal(draws, posterior.sample(40_000, rng=1))
 
 
@@ -691,11 +691,11 @@ def test_diagonal_approximation_is_exact_for_one_weight_a_row():
 def test_diagonal_streaming_is_one_pass():
     X, y = sparse_problem()
     model = GLM(likelihoods.Probit(), approximation="diagonal")
-    whole = model.fit(X, y, method="adf")
+    full = model.fit(X, y, method="adf")
     parts = model.fit(X[:100], y[:100], method="adf").update(X[100:101], y[100:101]).update(X[101:], y[101:])
-    assert np.array_equal(whole.mean, parts.mean)
-    assert np.array_equal(whole.variance, parts.variance)
-    assert whole.log_evidence == pytest.approx(parts.log_evidence, abs=INTEGRAL)
+    assert np.array_equal(full.mean, parts.mean)
+    assert np.array_equal(full.variance, parts.variance)
+    assert full.log_evidence == pytest.approx(parts.log_evidence, abs=INTEGRAL)
     assert parts.n_samples == 300
 
 
@@ -719,10 +719,10 @@ def test_rows_that_tell_nothing_about_the_weights():
     X, y, offset = np.vstack([X, np.zeros((2, 3)), 1e-170 * X[:1]]), np.append(y, [1, -1, 1]), np.linspace(-1, 1, 28)
     posterior = GLM(likelihood).fit(X, y, offset=offset)
     rest = GLM(likelihood).fit(X[:25], y[:25], offset=offset[:25])
-    known = norm.logcdf(y[25:] * offset[25:])
+    truth = norm.logcdf(y[25:] * offset[25:])
     assert np.array_equal(posterior.mean, rest.mean)
-    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=SOLVES)
-    assert np.allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=SOLVES)
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence + truth.sum(), abs=SOLVES)
+    assert np.allclose(posterior.loo_log_density, np.append(rest.loo_log_density, truth), atol=SOLVES)
     for method in ("ep", "adf"):
         nothing = GLM(likelihood, 0.5, 2.0).fit(np.zeros((3, 2)), [1, 1, -1], method=method)
         assert nothing.mean.tolist() == [0.5, 0.5]
@@ -788,12 +788,12 @@ def test_concurrent_fits_leave_blas_as_it_was():
     from threadpoolctl import threadpool_info
 
     likelihood, X, y = problem("Probit", n=20_000)
-    alone = GLM(likelihood).fit(X, y)
+    single = GLM(likelihood).fit(X, y)
     before = [info["num_threads"] for info in threadpool_info()]
     with ThreadPoolExecutor(3) as pool:
         fits = list(pool.map(lambda _: GLM(likelihood).fit(X, y), range(6)))
     assert [info["num_threads"] for info in threadpool_info()] == before
-    assert all(np.array_equal(alone.mean, fit.mean) for fit in fits)
+    assert all(np.array_equal(single.mean, fit.mean) for fit in fits)
 
 
 def test_step_at_zero_and_predictions_out_of_range():

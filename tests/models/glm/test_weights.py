@@ -12,11 +12,11 @@ from cavity.sources.features import ROWS_PER_BLOCK, prepare_rows
 def test_prepared_rows_are_those_of_one_go(n, scaled, intercept):
     X = np.asfortranarray(np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32))
     centre, spread = (np.array([0.1, -2.0]), np.array([3.0, 0.7])) if scaled else (None, None)
-    wanted = X.astype(float)
+    expected = X.astype(float)
     if scaled:
-        wanted = (wanted - centre) / spread
+        expected = (expected - centre) / spread
     if intercept:
-        wanted = np.column_stack([np.ones(n), wanted])
-    found = prepare_rows(X, centre, spread, intercept)
-    assert found.flags.c_contiguous
-    np.testing.assert_array_equal(found, wanted, strict=True)
+        expected = np.column_stack([np.ones(n), expected])
+    result = prepare_rows(X, centre, spread, intercept)
+    assert result.flags.c_contiguous
+    np.testing.assert_array_equal(result, expected, strict=True)

@@ -245,14 +245,14 @@ def test_forecasts_return_to_the_prior_and_gaps_are_wide():
 def test_updates_are_fits_of_all_rows(likelihood):
     X, y = data()
     model = cavity.GaussianProcess(COVARIANCES["sum"], LIKELIHOODS[likelihood], method="chain")
-    whole = model.fit(X, y[likelihood], learn=False)
+    full = model.fit(X, y[likelihood], learn=False)
     first = model.fit(X[:40], y[likelihood][:40], learn=False)
     updated = first.update(X[40:], y[likelihood][40:])
     assert updated.n_samples == len(X)
     assert first.n_samples == 40
-    assert updated.log_evidence == pytest.approx(whole.log_evidence, rel=AT_REST)
-    np.testing.assert_allclose(updated.mean, whole.mean, atol=ROOT_EPS)
-    np.testing.assert_allclose(updated.variance, whole.variance, atol=ROOT_EPS)
+    assert updated.log_evidence == pytest.approx(full.log_evidence, rel=AT_REST)
+    np.testing.assert_allclose(updated.mean, full.mean, atol=ROOT_EPS)
+    np.testing.assert_allclose(updated.variance, full.variance, atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
@@ -262,15 +262,15 @@ def test_files(likelihood, tmp_path):
     model = cavity.GaussianProcess(COVARIANCES["sum"], LIKELIHOODS[likelihood], "constant", method="chain")
     posterior = model.fit(X, y[likelihood], sample_weight=weights, learn=False)
     posterior.save(tmp_path / "chain")
-    again = cavity.load(tmp_path / "chain")
-    assert again.model == posterior.model
-    assert again.model.method == "chain"
-    assert repr(again) == repr(posterior)
+    restored = cavity.load(tmp_path / "chain")
+    assert restored.model == posterior.model
+    assert restored.model.method == "chain"
+    assert repr(restored) == repr(posterior)
     for name in ("mean", "variance", "loo_log_density"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(posterior, name))
-    for mine, theirs in zip(again.predict(NEW), posterior.predict(NEW), strict=True):
+        np.testing.assert_array_equal(getattr(restored, name), getattr(posterior, name))
+    for mine, theirs in zip(restored.predict(NEW), posterior.predict(NEW), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    assert again.update(X[:3], y[likelihood][:3]).n_samples == len(X) + 3
+    assert restored.update(X[:3], y[likelihood][:3]).n_samples == len(X) + 3
 
 
 def test_threads_and_order_of_rows():
@@ -293,11 +293,11 @@ def test_threads_and_order_of_rows():
 def test_shifts_of_time_change_nothing():
     X, y = data()
     model = cavity.GaussianProcess(Matern52(1.0, 2.0), likelihoods.Gaussian(0.04), method="chain")
-    here, there = (
+    result, other = (
         model.fit(X[X[:, 0] < 100] + shift, y["gaussian"][X[:, 0] < 100], learn=False) for shift in (0, 1024)
     )
-    np.testing.assert_allclose(there.mean, here.mean, atol=ROOT_EPS)
-    assert np.abs(here.mean).max() > LAST_BIT
+    np.testing.assert_allclose(other.mean, result.mean, atol=ROOT_EPS)
+    assert np.abs(result.mean).max() > LAST_BIT
 
 
 def test_a_flag_of_noise_lost_in_rounding():
@@ -325,25 +325,25 @@ def test_states_at_the_end_are_those_of_all_rows(given_noise, tmp_path):
         part = rng.permutation(np.arange(120)[part])  # in any order
         return (t[part, None], y[part]), {} if noise is None else {"noise_variance": noise[part]}
 
-    (X, values), known = rows(slice(None))
-    whole = model.fit(X, values, learn=False, **known)
-    (X, values), known = rows(slice(0, 80))
-    state = model.fit(X, values, learn=False, **known).keep_end()
+    (X, values), truth = rows(slice(None))
+    full = model.fit(X, values, learn=False, **truth)
+    (X, values), truth = rows(slice(0, 80))
+    state = model.fit(X, values, learn=False, **truth).keep_end()
     for first in range(80, 120, 10):
-        (X, values), known = rows(slice(first, first + 10))
-        state = state.update(X, values, **known)
-    expected = whole.keep_end()
+        (X, values), truth = rows(slice(first, first + 10))
+        state = state.update(X, values, **truth)
+    expected = full.keep_end()
     assert (state.time, state.n_samples) == (t[-1], 120)
-    assert state.log_evidence == pytest.approx(whole.log_evidence, rel=AT_REST)
+    assert state.log_evidence == pytest.approx(full.log_evidence, rel=AT_REST)
     np.testing.assert_allclose(state.state_mean, expected.state_mean, atol=ROOT_EPS)
     np.testing.assert_allclose(state.state_covariance, expected.state_covariance, atol=ROOT_EPS)
     new = t[-1] + np.array([[0.0], [0.7], [5.0], [1e6], [1e200]])
-    for mine, theirs in zip(state.predict(new), whole.predict(new), strict=True):
+    for mine, theirs in zip(state.predict(new), full.predict(new), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=ROOT_EPS)
-    np.testing.assert_allclose(state.predict_covariance(new)[1], whole.predict_covariance(new)[1], atol=ROOT_EPS)
+    np.testing.assert_allclose(state.predict_covariance(new)[1], full.predict_covariance(new)[1], atol=ROOT_EPS)
     state.save(tmp_path / "state")
-    again = cavity.load(tmp_path / "state")
-    np.testing.assert_array_equal(again.predict(new), state.predict(new))
+    restored = cavity.load(tmp_path / "state")
+    np.testing.assert_array_equal(restored.predict(new), state.predict(new))
     with pytest.raises(ValueError, match=r"X must have times from .* on, the last one, got 1 in row 1"):
         state.predict([[40.0], [1.0]])
     with pytest.raises(ValueError, match="noise_variance must be given for all rows or for none"):
@@ -356,12 +356,12 @@ def test_states_of_counts_keep_earlier_sites():
     t = np.sort(rng.uniform(0, 30, 300))
     y = rng.poisson(np.exp(1.0 + np.sin(t)))
     model = cavity.GaussianProcess(Matern32(0.5, 2.0), "poisson", 1.0, "chain")
-    whole = model.fit(t[:, None], y, learn=False)
+    full = model.fit(t[:, None], y, learn=False)
     state = model.fit(t[:150, None], y[:150], learn=False).keep_end()
     for first in range(150, 300, 3):
         state = state.update(t[first : first + 3, None], y[first : first + 3])
-    assert state.log_evidence == pytest.approx(whole.log_evidence, rel=0.002)
+    assert state.log_evidence == pytest.approx(full.log_evidence, rel=0.002)
     new = t[-1] + np.array([[0.1], [1.0], [5.0]])
-    (mean, variance), (expected, of_all) = state.predict(new), whole.predict(new)
+    (mean, variance), (expected, of_all) = state.predict(new), full.predict(new)
     np.testing.assert_allclose(mean, expected, atol=0.1 * np.sqrt(of_all.min()))
     np.testing.assert_allclose(variance, of_all, rtol=0.02)

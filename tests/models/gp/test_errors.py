@@ -147,11 +147,11 @@ def test_bad_new_rows():
         posterior.sample(X, 1, None)
     with pytest.raises(TypeError, match="noise must be True or False"):
         posterior.predict(X, noise=1)
-    known = GaussianProcess(covariances.RBF()).fit(X, y, noise_variance=np.ones(12), learn=False)
+    truth = GaussianProcess(covariances.RBF()).fit(X, y, noise_variance=np.ones(12), learn=False)
     with pytest.raises(ValueError, match="noise_variance"):
-        known.update(X[:2], y[:2])
+        truth.update(X[:2], y[:2])
     with pytest.raises(ValueError, match="noise=True has no meaning"):
-        known.predict(X, noise=True)
+        truth.predict(X, noise=True)
 
 
 @pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
@@ -227,14 +227,14 @@ def test_data_frames_must_have_the_columns_of_the_fit(tmp_path):
     y = frame["a"] - frame["b"]
     posterior = GaussianProcess(covariances.RBF()).fit(frame, y, learn=False)
     posterior.save(tmp_path / "p.npz")
-    for each in (posterior, cavity.load(tmp_path / "p.npz"), posterior.update(frame[:2], y[:2])):
-        assert each.columns == ("a", "b")
-        assert np.array_equal(each.predict(frame)[0], each.predict(frame.to_numpy())[0])
-        assert np.array_equal(each.predict(frame[["b", "a"]])[0], each.predict(frame)[0])
+    for item in (posterior, cavity.load(tmp_path / "p.npz"), posterior.update(frame[:2], y[:2])):
+        assert item.columns == ("a", "b")
+        assert np.array_equal(item.predict(frame)[0], item.predict(frame.to_numpy())[0])
+        assert np.array_equal(item.predict(frame[["b", "a"]])[0], item.predict(frame)[0])
         with pytest.raises(ValueError, match="X must have the columns of the fit: 'b' missing; there is 'a'"):
-            each.predict(frame[["a"]])
+            item.predict(frame[["a"]])
         with pytest.raises(ValueError, match="columns of the fit"):
-            each.update(frame.rename(columns={"b": "c"}), y)
+            item.update(frame.rename(columns={"b": "c"}), y)
 
 
 def test_noise_of_its_own_for_every_row_is_nobody_elses():

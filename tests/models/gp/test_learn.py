@@ -19,9 +19,9 @@ GRADES = np.digitize(2.0 * F + RNG.normal(size=40), [-1.0, 0.5]).astype(float)
 
 
 def test_an_open_noise_variance_is_learnt_like_a_given_one():
-    given = GaussianProcess(covariances.RBF()).fit(X, Y)
+    values = GaussianProcess(covariances.RBF()).fit(X, Y)
     unknown = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y)
-    assert unknown.log_evidence == pytest.approx(given.log_evidence, abs=OPTIMUM)
+    assert unknown.log_evidence == pytest.approx(values.log_evidence, abs=OPTIMUM)
     assert unknown.hyperparameters.names == ("rbf.variance", "rbf.lengthscale", "noise_variance")
     assert unknown.hyperparameters.values[2] == unknown.model.likelihood.noise_variance
     only = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y, learn=False)
@@ -52,8 +52,8 @@ def test_open_parameters_maximise_the_evidence(likelihood, y, names):
 
 def test_names_choose():
     model = GaussianProcess(covariances.RBF(1.0, 1.5), likelihoods.StudentT(4.0, 0.3))
-    found = model.fit(X, Y, learn=("scale", "degrees_of_freedom"))
-    assert found.hyperparameters.names == ("degrees_of_freedom", "scale")
+    posterior = model.fit(X, Y, learn=("scale", "degrees_of_freedom"))
+    assert posterior.hyperparameters.names == ("degrees_of_freedom", "scale")
     assert model.fit(X, Y, learn="covariance").hyperparameters.names == ("rbf.variance", "rbf.lengthscale")
     assert model.fit(X, Y, learn=()).hyperparameters is None
     with pytest.raises(ValueError, match="learn must be one of.*got 'noise_variance'"):
@@ -85,12 +85,12 @@ def test_standard_errors_are_those_of_the_curvature_of_the_evidence():
 def test_what_was_learnt_is_kept(tmp_path):
     posterior = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y)
     posterior.save(tmp_path / "gp.npz")
-    for again in (
+    for second in (
         cavity.load(tmp_path / "gp.npz"),
         pickle.loads(pickle.dumps(posterior)),
         posterior.update(X[:2] + 9, Y[:2]),
     ):
-        assert again.hyperparameters == posterior.hyperparameters
+        assert second.hyperparameters == posterior.hyperparameters
 
 
 def test_noise_that_is_known_row_by_row_closes_the_likelihood():
@@ -110,12 +110,12 @@ def test_streams_learn_open_scales_from_their_first_batch(tmp_path):
         assert getattr(state.model.likelihood, name) is None
         state.update(X[:30], Y[:30])
         at_once = StreamingGP(kernel, likelihood).fit(X[:30], Y[:30], learn=name)
-        found = getattr(state.model.likelihood, name)
-        assert found == getattr(at_once.model.likelihood, name)
-        assert 0.01 < found < 0.5
+        result = getattr(state.model.likelihood, name)
+        assert result == getattr(at_once.model.likelihood, name)
+        assert 0.01 < result < 0.5
         assert state.model.covariance == kernel
         state.update(X[30:], Y[30:])
-        assert getattr(state.model.likelihood, name) == found
+        assert getattr(state.model.likelihood, name) == result
 
 
 def test_streams_refuse_what_they_cannot_find():
@@ -137,11 +137,11 @@ def test_searches_of_many_rows_begin_on_some_of_them(covariance, monkeypatch):
     X = rng.uniform(-3.0, 3.0, (240, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=240)
     model = cavity.GaussianProcess(covariance, "gaussian")
-    whole = model.fit(X, y)
+    full = model.fit(X, y)
     monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", 200)
     sampled = model.fit(X, y)
-    assert abs(sampled.log_evidence - whole.log_evidence) < EXPANSION
-    assert len(sampled.trace["learning"]) < 0.67 * len(whole.trace["learning"])
+    assert abs(sampled.log_evidence - full.log_evidence) < EXPANSION
+    assert len(sampled.trace["learning"]) < 0.67 * len(full.trace["learning"])
     assert sampled.converged
 
 
@@ -155,7 +155,7 @@ def test_searches_on_some_rows_take_their_part_of_the_mean(mean, monkeypatch):
     for covariance in ("rbf", "rbf * periodic"):
         sampled = cavity.GaussianProcess(covariance, "gaussian", mean=mean).fit(X, y)
         monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", np.inf)
-        whole = cavity.GaussianProcess(covariance, "gaussian", mean=mean).fit(X, y)
+        full = cavity.GaussianProcess(covariance, "gaussian", mean=mean).fit(X, y)
         monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", 120)
-        assert abs(sampled.log_evidence - whole.log_evidence) < EXPANSION
-        assert (len(sampled.trace["learning"]) == len(whole.trace["learning"])) == ("periodic" in covariance)
+        assert abs(sampled.log_evidence - full.log_evidence) < EXPANSION
+        assert (len(sampled.trace["learning"]) == len(full.trace["learning"])) == ("periodic" in covariance)

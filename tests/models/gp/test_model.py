@@ -162,11 +162,11 @@ def test_leave_one_out_against_integration(name, error):
     likelihood, X, y = problem(name, 3)
     K, log_ps = reference.rbf(4.0, [1.5, 3.0])(X, X), factors(likelihood, y)
     posterior = fit(likelihood, X, y, covariances.RBF(4.0, lengthscale=[1.5, 3.0]))
-    whole = reference.exact(K, log_ps, step=0.2)[0]
+    full = reference.exact(K, log_ps, step=0.2)[0]
     for i in range(3):
         rest = np.arange(3) != i
         others = reference.exact(K[np.ix_(rest, rest)], [log_ps[j] for j in np.flatnonzero(rest)], step=0.05)[0]
-        assert posterior.loo_log_density[i] == pytest.approx(whole - others, abs=error)
+        assert posterior.loo_log_density[i] == pytest.approx(full - others, abs=error)
 
 
 def test_is_the_linear_model_with_as_many_weights_as_rows():
@@ -354,7 +354,7 @@ def test_threads_and_layout_do_not_change_a_bit():
         GaussianProcess(covariance()[0], likelihood).fit(X[:80], y[:80], n_threads=n_threads) for n_threads in (1, 2)
     ]
     assert_same_bits(*learnt)
-    assert np.array_equal(*(each.model.covariance.log_parameters for each in learnt))
+    assert np.array_equal(*(item.model.covariance.log_parameters for item in learnt))
     new = np.random.default_rng(1).normal(size=(1100, X.shape[1]))
     np.testing.assert_array_equal(first.predict(new), first.predict(new, n_threads=3))
 
@@ -409,13 +409,13 @@ def test_rows_that_are_not_in_use_come_back_too(more, tmp_path):
     posterior = fit(likelihoods.Probit(), X, y, kernel, mean=0.2, sample_weight=weights)
     posterior.save(tmp_path / "a.npz")
     both = [
-        each.update(X[:4], y[:4], sample_weight=np.full(4, more))
-        for each in (posterior, cavity.load(tmp_path / "a.npz"))
+        item.update(X[:4], y[:4], sample_weight=np.full(4, more))
+        for item in (posterior, cavity.load(tmp_path / "a.npz"))
     ]
     both[0].save(tmp_path / "b.npz")
-    whole = np.append(weights, np.full(4, more))
-    again = fit(likelihoods.Probit(), np.vstack([X, X[:4]]), np.append(y, y[:4]), kernel, mean=0.2, sample_weight=whole)
-    assert_same(both[0], again, 1e-8)
+    full = np.append(weights, np.full(4, more))
+    second = fit(likelihoods.Probit(), np.vstack([X, X[:4]]), np.append(y, y[:4]), kernel, mean=0.2, sample_weight=full)
+    assert_same(both[0], second, 1e-8)
     for other in (both[1], cavity.load(tmp_path / "b.npz")):
         for name in ("mean", "variance", "loo_log_density"):
             np.testing.assert_array_equal(getattr(both[0], name), getattr(other, name))
@@ -459,8 +459,8 @@ def test_a_new_row_far_away_takes_no_digits_from_the_others():
     X, shift = np.round(X, 6), 2.0**27
     X = (X + shift) - shift  # so that the shift loses nothing
     near, moved = fit(likelihood, X, y), fit(likelihood, X + shift, y)
-    found = np.array(moved.predict(np.vstack([X + shift, np.zeros((1, 2))])))
-    np.testing.assert_allclose(found[:, :-1], near.predict(X), rtol=INTEGRAL)
+    result = np.array(moved.predict(np.vstack([X + shift, np.zeros((1, 2))])))
+    np.testing.assert_allclose(result[:, :-1], near.predict(X), rtol=INTEGRAL)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(moved)).predict(X), moved.predict(X))
 
 
@@ -517,12 +517,12 @@ def test_samples_have_the_moments(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_update_is_refitting_with_all_rows(name):
     likelihood, X, y = problem(name, n=25)
-    whole = fit(likelihood, X, y)
+    full = fit(likelihood, X, y)
     parts = fit(likelihood, X[:20], y[:20]).update(X[20:22], y[20:22]).update(X[22:], y[22:])
     assert parts.converged
     assert parts.n_samples == 25
-    assert_same(parts, whole, atol=EARLY)
-    np.testing.assert_allclose(parts.predict(X + 0.2), whole.predict(X + 0.2), rtol=0, atol=EARLY)
+    assert_same(parts, full, atol=EARLY)
+    np.testing.assert_allclose(parts.predict(X + 0.2), full.predict(X + 0.2), rtol=0, atol=EARLY)
     assert distance_to_fixed_point(parts, likelihood, y, covariance()[1](X, X)) < 1e-6
 
 
@@ -569,11 +569,11 @@ def test_rows_whose_value_is_known():
     zeros = np.vstack([X, np.zeros((2, 2))])
     posterior = fit(likelihood, zeros, np.append(y, [1, -1]), covariances.Linear(), mean=0.3)
     rest = fit(likelihood, X, y, covariances.Linear(), mean=0.3)
-    known = norm.logcdf([0.3, -0.3])
+    truth = norm.logcdf([0.3, -0.3])
     later = rest.update(np.zeros((2, 2)), [1, -1])
     assert later.log_evidence == pytest.approx(posterior.log_evidence, abs=AT_REST)
-    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=SOLVES)
-    np.testing.assert_allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=SOLVES)
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence + truth.sum(), abs=SOLVES)
+    np.testing.assert_allclose(posterior.loo_log_density, np.append(rest.loo_log_density, truth), atol=SOLVES)
     np.testing.assert_allclose(posterior.mean, np.append(rest.mean, [0.3, 0.3]), rtol=0, atol=SOLVES)
     np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=SOLVES)
     np.testing.assert_allclose(posterior.variance[12:], 0.0, rtol=0, atol=0)
@@ -732,7 +732,7 @@ def test_callback_and_max_iter():
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_likelihood_in_plain_python(own, schedule):
     likelihood, X, y = problem("Logit")
-    built_in, posterior = (fit(each, X, y, schedule=schedule) for each in (likelihood, own))
+    built_in, posterior = (fit(item, X, y, schedule=schedule) for item in (likelihood, own))
     assert posterior.converged
     assert_same(built_in, posterior, atol=ROOT_EPS)
     np.testing.assert_allclose(posterior.log_density(X, y), built_in.log_density(X, y), rtol=0, atol=ROOT_EPS)

@@ -197,9 +197,9 @@ def test_weights_are_powers_of_the_likelihood(weights):
         assert w[i] < 1.0
         assert posterior.loo_log_density[i] == pytest.approx(left[0], abs=INTEGRAL)
     noise = np.linspace(0.1, 1.0, 20)
-    known = GaussianProcess(covariance()[0]).fit(X, y, noise_variance=noise, sample_weight=w, learn=False)
+    truth = GaussianProcess(covariance()[0]).fit(X, y, noise_variance=noise, sample_weight=w, learn=False)
     np.testing.assert_allclose(
-        known.mean, reference.regression(covariance()[1](X, X), y, noise / w)[0], rtol=0, atol=INTEGRAL
+        truth.mean, reference.regression(covariance()[1](X, X), y, noise / w)[0], rtol=0, atol=INTEGRAL
     )
 
 
@@ -245,16 +245,16 @@ def test_order_shift_and_scale(order, shift, scale):
 @examples(15)
 def test_update_is_refitting_with_all_rows(first, seed, kernel):
     X, y = data(20, seed)
-    whole, parts = fit(X, y, kernel), fit(X[:first], y[:first], kernel)
+    full, parts = fit(X, y, kernel), fit(X[:first], y[:first], kernel)
     middle = (first + 20) // 2
     if middle > first:
         parts = parts.update(X[first:middle], y[first:middle])
     parts = parts.update(X[middle:], y[middle:])
     assert parts.n_samples == 20
-    assert_is(parts, whole.mean, whole.covariance, whole.log_evidence)
-    np.testing.assert_allclose(parts.loo_log_density, whole.loo_log_density, rtol=0, atol=INTEGRAL)
-    np.testing.assert_allclose(parts.predict(NEW), whole.predict(NEW), rtol=0, atol=INTEGRAL)
-    np.testing.assert_allclose(parts.log_evidence_gradient, whole.log_evidence_gradient, rtol=ROOT_EPS, atol=ROOT_EPS)
+    assert_is(parts, full.mean, full.covariance, full.log_evidence)
+    np.testing.assert_allclose(parts.loo_log_density, full.loo_log_density, rtol=0, atol=INTEGRAL)
+    np.testing.assert_allclose(parts.predict(NEW), full.predict(NEW), rtol=0, atol=INTEGRAL)
+    np.testing.assert_allclose(parts.log_evidence_gradient, full.log_evidence_gradient, rtol=ROOT_EPS, atol=ROOT_EPS)
 
 
 def test_samples_have_the_moments():
@@ -373,12 +373,12 @@ def test_variances_and_leave_one_out_come_when_they_are_asked_for():
     X, y = np.linspace(0, 5, 40)[:, None], np.sin(np.linspace(0, 5, 40))
     for noise in (0.01, 30.0):  # sites that know their values better than the prior does, and worse
         model = GaussianProcess(covariances.RBF(2.0), likelihoods.Gaussian(noise))
-        whole, grown = model.fit(X, y, learn=False), model.fit(X[:25], y[:25], learn=False).update(X[25:], y[25:])
+        full, grown = model.fit(X, y, learn=False), model.fit(X[:25], y[:25], learn=False).update(X[25:], y[25:])
         copied = pickle.loads(pickle.dumps(grown))
         for posterior in (grown, copied):
             for name in ("mean", "variance", "loo_log_density"):
-                found = getattr(posterior, name)
-                np.testing.assert_allclose(found, getattr(whole, name), rtol=AT_REST, atol=SOLVES)
-                assert not found.flags.writeable
+                result = getattr(posterior, name)
+                np.testing.assert_allclose(result, getattr(full, name), rtol=AT_REST, atol=SOLVES)
+                assert not result.flags.writeable
         np.testing.assert_array_equal(grown.variance, copied.variance)
-        np.testing.assert_allclose(whole.variance, whole.predict(X)[1], rtol=AT_REST)
+        np.testing.assert_allclose(full.variance, full.predict(X)[1], rtol=AT_REST)

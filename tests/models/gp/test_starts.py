@@ -121,10 +121,10 @@ def test_gradients_that_are_not_finite_are_failures():
         patch.setattr(Evaluations, "gradient", broken)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cavity.ConvergenceWarning)
-            found = model.fit(YEARS, y)
+            posterior = model.fit(YEARS, y)
     assert len(calls) > 4
-    assert np.isfinite(found.log_evidence)
-    assert np.isfinite(found.model.covariance.log_parameters).all()
+    assert np.isfinite(posterior.log_evidence)
+    assert np.isfinite(posterior.model.covariance.log_parameters).all()
 
 
 DAYS = np.arange("2020-01-01", "2020-01-21", dtype="datetime64[D]")
@@ -147,9 +147,9 @@ def tables_of_dates():
 def test_dates_are_days():
     numbers = DAYS.astype(float)[:, None]
     for model in (GaussianProcess(), StreamingGP()):
-        wanted = model.fit(numbers, ON_DAYS, learn=False).predict(numbers[:3])
+        expected = model.fit(numbers, ON_DAYS, learn=False).predict(numbers[:3])
         for X in tables_of_dates():
-            assert np.array_equal(model.fit(X, ON_DAYS, learn=False).predict(X[:3]), wanted)
+            assert np.array_equal(model.fit(X, ON_DAYS, learn=False).predict(X[:3]), expected)
 
 
 def test_dates_beside_numbers_and_what_is_no_date():
@@ -160,11 +160,11 @@ def test_dates_beside_numbers_and_what_is_no_date():
     half_days = pandas.DataFrame({"z": [0.5], "day": [np.datetime64("2020-01-05T12:00")]})
     number = np.array([[(DAYS[4] - np.datetime64("1970-01-01")).astype(float) + 0.5, 0.5]])
     assert np.array_equal(posterior.predict(half_days), posterior.predict(number))
-    for column, words in (
+    for column, message in (
         (DAYS.astype(str), "dates as text in column 'day'.*days since a first day; pandas.to_datetime"),
         (DAYS - DAYS[0], "dates or times in column 'day'"),
     ):
-        with pytest.raises(TypeError, match=words):
+        with pytest.raises(TypeError, match=message):
             GaussianProcess().fit(pandas.DataFrame({"day": column, "z": table["z"]}), ON_DAYS)
     missing = table.assign(day=[pandas.NaT, *DAYS[1:]])
     with pytest.raises(ValueError, match="X must be finite"):
@@ -224,7 +224,7 @@ def test_the_default_ends_at_the_best_of_random_starts():
     for name, X, y in data_sets():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cavity.NumericalWarning)
-            found = GaussianProcess().fit(X, y).log_evidence
-        assert found > best_of_random_starts(X, y, 16) - 1.0, name
+            posterior = GaussianProcess().fit(X, y).log_evidence
+        assert posterior > best_of_random_starts(X, y, 16) - 1.0, name
         n += 1
     assert n >= 28

@@ -39,8 +39,8 @@ def test_an_intercept_is_a_column_of_ones_put_first():
         assert_same(*later)
     matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
     posterior = GLM(likelihoods.Probit(), prior_mean=[0.1, 0.2], prior_variance=matrix, intercept=9.0).fit(X, LABELS)
-    whole = np.block([[np.array([[9.0]]), np.zeros((1, 2))], [np.zeros((2, 1)), matrix]])
-    assert_same(posterior, plain(likelihoods.Probit(), [0.0, 0.1, 0.2], whole).fit(np.hstack([ONES, X]), LABELS))
+    full = np.block([[np.array([[9.0]]), np.zeros((1, 2))], [np.zeros((2, 1)), matrix]])
+    assert_same(posterior, plain(likelihoods.Probit(), [0.0, 0.1, 0.2], full).fit(np.hstack([ONES, X]), LABELS))
 
 
 def test_standardized_columns_are_those_of_scaled_rows():
@@ -169,8 +169,8 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     back = cavity.load(tmp_path / "p.npz")
     assert (back.chosen, repr(back)) == (posterior.chosen, repr(posterior))
     assert (back.model.intercept, back.model.standardize) == (False, False)
-    again = posterior.model.fit(posterior._scale(X), LABELS)  # the model of a posterior is that of prepared rows
-    assert_same(again, posterior)
+    second = posterior.model.fit(posterior._scale(X), LABELS)  # the model of a posterior is that of prepared rows
+    assert_same(second, posterior)
     spelt = GLM(likelihoods.Probit(), prior_variance=1.0, intercept=False).fit(X, LABELS)
     assert spelt.chosen is None
     assert "prior" not in repr(spelt)
@@ -183,8 +183,8 @@ def test_one_factor_is_learnt_where_one_setting_was_left_open():
     assert variance[1] == variance[2] != pytest.approx(PROBIT**2)
     assert "(learnt)" in repr(free)
     numbers = dict(prior_variance=PROBIT**2, intercept=100 * PROBIT**2)
-    given = GLM("probit", **numbers, standardize=True).fit(X, LABELS, learn="prior_variance")
-    assert_same(free, given)
+    values = GLM("probit", **numbers, standardize=True).fit(X, LABELS, learn="prior_variance")
+    assert_same(free, values)
     with_ones = GLM("probit").fit(np.hstack([X, ONES]), LABELS)
     moved = GLM("probit").fit(np.hstack([X, ONES]), LABELS, learn="prior_variance").model.prior_variance
     factors = moved / with_ones.model.prior_variance

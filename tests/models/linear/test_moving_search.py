@@ -98,7 +98,7 @@ def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, mo
     monkeypatch.setattr(evidence_search, "MIN_SAMPLED_ROWS", 1000)
     monkeypatch.setattr(evidence_search, "SAMPLE_ROWS", 500)
     model, path, events = GLM(likelihoods.NegativeBinomial(), prior_variance=1.0), tmp_path / "part", []
-    whole = model.fit(X, y)
+    full = model.fit(X, y)
 
     def kill(event):
         events.append(event)
@@ -108,8 +108,8 @@ def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, mo
     with pytest.raises(Killed):
         model.fit(X, y, callback=kill, checkpoint=path, checkpoint_every=0.0)
     resumed = model.fit(X, y, checkpoint=path)
-    assert resumed.hyperparameters == whole.hyperparameters
-    np.testing.assert_array_equal(resumed.mean, whole.mean)
+    assert resumed.hyperparameters == full.hyperparameters
+    np.testing.assert_array_equal(resumed.mean, full.mean)
 
 
 def test_the_curvature_along_a_step_is_that_of_its_gradients():

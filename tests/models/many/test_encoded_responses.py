@@ -29,8 +29,8 @@ def test_responses_are_encoded_as_each_alone(likelihood, names, y):
     vectors = free.pack(likelihood) + RNG.normal(size=(3, free.size))
     encoded = encode_responses(likelihood, y, free, vectors)
     for parameters, numbers, extra, vector, response in zip(*encoded, vectors, y, strict=True):
-        alone = free.unpack(vector, likelihood)
-        np.testing.assert_allclose(parameters, kernel_settings(alone)[1], rtol=SUMS)
-        expected = encode_observations(alone, response)
+        single = free.unpack(vector, likelihood)
+        np.testing.assert_allclose(parameters, kernel_settings(single)[1], rtol=SUMS)
+        expected = encode_observations(single, response)
         np.testing.assert_array_equal(numbers, expected[0])
         np.testing.assert_allclose(extra, expected[1], rtol=SUMS, atol=SUMS)

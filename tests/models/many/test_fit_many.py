@@ -34,13 +34,13 @@ RESPONSES = {
 }
 
 
-def assert_alike(many, number, alone, rtol):
+def assert_alike(many, number, single, rtol):
     """Compare a response with its fit alone: means in sd, sds and log evidences relative."""
-    d = len(alone.mean)
-    np.testing.assert_allclose((many.mean[number, :d] - alone.mean) / alone.sd, 0.0, atol=rtol)
+    d = len(single.mean)
+    np.testing.assert_allclose((many.mean[number, :d] - single.mean) / single.sd, 0.0, atol=rtol)
     sd = np.sqrt(np.diagonal(many.covariance(number))[:d])
-    np.testing.assert_allclose(sd, alone.sd, rtol=rtol)
-    np.testing.assert_allclose(many.log_evidence[number], alone.log_evidence, rtol=rtol)
+    np.testing.assert_allclose(sd, single.sd, rtol=rtol)
+    np.testing.assert_allclose(many.log_evidence[number], single.log_evidence, rtol=rtol)
 
 
 @pytest.mark.parametrize("name", RESPONSES)
@@ -51,11 +51,11 @@ def test_each_response_is_its_fit_alone(name):
     many = model.fit_many(X, Y, **options)
     assert many.converged.all()
     for number in range(0, G, 10):
-        alone = model.fit(X, Y[:, number], **options)
-        assert_alike(many, number, alone, AT_REST)
+        separate = model.fit(X, Y[:, number], **options)
+        assert_alike(many, number, separate, AT_REST)
         single = many.of(number)
-        np.testing.assert_allclose(single.summary().columns["mean"], alone.summary().columns["mean"], rtol=EARLY)
-        for ours, theirs in zip(single.predict(X[:3]), alone.predict(X[:3]), strict=True):
+        np.testing.assert_allclose(single.summary().columns["mean"], separate.summary().columns["mean"], rtol=EARLY)
+        for ours, theirs in zip(single.predict(X[:3]), separate.predict(X[:3]), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=EARLY)
         mean, variance = many.predict(X[:3])
         np.testing.assert_allclose([mean[number], variance[number]], single.predict(X[:3]), rtol=INTEGRAL)
@@ -93,11 +93,11 @@ def test_what_batches_leave_is_fitted_alone(monkeypatch):
     many = model.fit_many(X, Y, tol=1e-10)
     assert many.converged.all()
     monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
-    alone = model.fit_many(X, Y, tol=1e-10)
+    single = model.fit_many(X, Y, tol=1e-10)
     for number in range(3):
         assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-10), EARLY)
-    np.testing.assert_allclose(alone.mean, many.mean, rtol=EARLY)
-    np.testing.assert_allclose(alone.prior_sd, many.prior_sd, rtol=SUMS)
+    np.testing.assert_allclose(single.mean, many.mean, rtol=EARLY)
+    np.testing.assert_allclose(single.prior_sd, many.prior_sd, rtol=SUMS)
 
 
 @pytest.mark.parametrize("likelihood", ["negative-binomial", "gaussian"])
@@ -108,10 +108,10 @@ def test_parameters_are_learnt_by_response(likelihood):
     name = {"negative-binomial": "dispersion", "gaussian": "noise_variance"}[likelihood]
     assert many.parameter_names == (name,)
     for number in range(0, G, 4):
-        alone = model.fit(X, Y[:, number])
-        assert many.log_evidence[number] >= alone.log_evidence - AT_REST
-        assert_alike(many, number, alone, EXPANSION)
-        np.testing.assert_allclose(many.parameters[number, 0], getattr(alone.model.likelihood, name), rtol=EXPANSION)
+        single = model.fit(X, Y[:, number])
+        assert many.log_evidence[number] >= single.log_evidence - AT_REST
+        assert_alike(many, number, single, EXPANSION)
+        np.testing.assert_allclose(many.parameters[number, 0], getattr(single.model.likelihood, name), rtol=EXPANSION)
         closed = cavity.GLM(many.of(number).model.likelihood, intercept=True).fit(X, Y[:, number], tol=1e-11)
         assert_alike(many, number, closed, EARLY)
 
@@ -140,11 +140,11 @@ def test_priors_of_parameters_are_those_of_a_fit(name, is_alone, monkeypatch):
         monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
     many = model.fit_many(X, Y, **groups)
     for number in range(3):
-        alone = model.fit(X, Y[:, number], **groups)
-        values = dict(zip(alone.hyperparameters.names, alone.hyperparameters.values, strict=True))
-        expected = [values[each] for each in many.parameter_names]
+        single = model.fit(X, Y[:, number], **groups)
+        values = dict(zip(single.hyperparameters.names, single.hyperparameters.values, strict=True))
+        expected = [values[item] for item in many.parameter_names]
         np.testing.assert_allclose(many.parameters[number], expected, rtol=EXPANSION)
-        assert_alike(many, number, alone, EXPANSION)
+        assert_alike(many, number, single, EXPANSION)
 
 
 def test_gaussian_noise_is_dense_algebra():
@@ -166,53 +166,53 @@ def test_gaussian_noise_is_dense_algebra():
 
 
 def test_mixed_models_are_their_fits_alone():
-    given = cavity.MixedGLM(
+    values = cavity.MixedGLM(
         "donor", likelihoods.NegativeBinomial(3.0), intercept=True, effect_covariances={"donor": 0.3}
     )
     learnt = cavity.MixedGLM("donor", "negative-binomial", intercept=True)
     groups = {"groups": {"donor": DONORS}}
-    many, free = given.fit_many(X, MIXED_COUNTS, **groups, tol=1e-12), learnt.fit_many(X, MIXED_COUNTS, **groups)
+    many, free = values.fit_many(X, MIXED_COUNTS, **groups, tol=1e-12), learnt.fit_many(X, MIXED_COUNTS, **groups)
     assert free.parameter_names == ("dispersion", "sd(intercept | donor)")
     assert free.converged.all()
     for number in range(0, G, 10):
-        assert_alike(many, number, given.fit(X, MIXED_COUNTS[:, number], **groups, tol=1e-12), AT_REST)
-        alone = learnt.fit(X, MIXED_COUNTS[:, number], **groups)
-        assert free.log_evidence[number] >= alone.log_evidence - PRINTED
-        assert_alike(free, number, alone, EXPANSION)
+        assert_alike(many, number, values.fit(X, MIXED_COUNTS[:, number], **groups, tol=1e-12), AT_REST)
+        single = learnt.fit(X, MIXED_COUNTS[:, number], **groups)
+        assert free.log_evidence[number] >= single.log_evidence - PRINTED
+        assert_alike(free, number, single, EXPANSION)
 
 
 @pytest.mark.parametrize("kind", ["formula", "columns"])
 def test_single_posteriors_of_mixed_models_are_fits_alone(kind, tmp_path):
-    given, likelihood = {"donor": 0.3}, likelihoods.NegativeBinomial(3.0)
+    values, likelihood = {"donor": 0.3}, likelihoods.NegativeBinomial(3.0)
     table = {"x": X[:, 0], "z": X[:, 1], "donor": DONORS}
     if kind == "formula":
         pytest.importorskip("formulae")
-        many = cavity.MixedGLM("~ x + z + (1 | donor)", likelihood, effect_covariances=given)
+        many = cavity.MixedGLM("~ x + z + (1 | donor)", likelihood, effect_covariances=values)
         many = many.fit_many(table, MIXED_COUNTS, tol=1e-12)
-        model = cavity.MixedGLM("y ~ x + z + (1 | donor)", likelihood, effect_covariances=given)
-        alone, groups = model.fit(table | {"y": MIXED_COUNTS[:, 3]}, tol=1e-12), {}
+        model = cavity.MixedGLM("y ~ x + z + (1 | donor)", likelihood, effect_covariances=values)
+        separate, groups = model.fit(table | {"y": MIXED_COUNTS[:, 3]}, tol=1e-12), {}
         new = {name: column[:4] for name, column in table.items()}
         unseen = new | {"donor": np.array([0, 99, 3, 98])}
         pairs = (new, {}), (unseen, {"levels": "new"}), (new, {"levels": "zero"})
     else:
-        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances=given)
+        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances=values)
         groups = {"groups": {"donor": DONORS}}
         many = model.fit_many(X, MIXED_COUNTS, **groups, tol=1e-12)
-        alone = model.fit(X, MIXED_COUNTS[:, 3], **groups, tol=1e-12)
+        separate = model.fit(X, MIXED_COUNTS[:, 3], **groups, tol=1e-12)
         pairs = ((X[:4], {"groups": {"donor": DONORS[:4]}}),)
     many.save(tmp_path / "many.npz")
     for posteriors in (many, cavity.load(tmp_path / "many.npz")):
         single = posteriors.of("y4")
-        np.testing.assert_allclose(single.summary().columns["mean"], alone.summary().columns["mean"], rtol=EARLY)
-        ours, theirs = single.effects("donor").columns, alone.effects("donor").columns
+        np.testing.assert_allclose(single.summary().columns["mean"], separate.summary().columns["mean"], rtol=EARLY)
+        ours, theirs = single.effects("donor").columns, separate.effects("donor").columns
         for name in ("mean", "sd"):
             np.testing.assert_allclose(ours[name], theirs[name], rtol=EARLY)
-        np.testing.assert_allclose(single.effective_parameters, alone.effective_parameters, rtol=EARLY)
+        np.testing.assert_allclose(single.effective_parameters, separate.effective_parameters, rtol=EARLY)
         for rows, options in pairs:
             mean, variance = posteriors.predict(rows, **options)
             of_one = single.predict(rows, **options)
             np.testing.assert_allclose([mean[3], variance[3]], of_one, rtol=SOLVES)
-            np.testing.assert_allclose(of_one, alone.predict(rows, **options), rtol=EARLY)
+            np.testing.assert_allclose(of_one, separate.predict(rows, **options), rtol=EARLY)
     single.save(tmp_path / "single.npz")
     assert repr(cavity.load(tmp_path / "single.npz")) == repr(single)
 
@@ -303,8 +303,8 @@ def test_exposures_may_differ_by_response():
     exposure = RNG.uniform(0.5, 2.0, size=(N, G))
     model = cavity.GLM("poisson", intercept=True)
     many = model.fit_many(X, COUNTS, exposure=exposure, offset=X[:, 0], tol=1e-12)
-    alone = model.fit(X, COUNTS[:, 5], exposure=exposure[:, 5], offset=X[:, 0], tol=1e-12)
-    assert_alike(many, 5, alone, AT_REST)
+    single = model.fit(X, COUNTS[:, 5], exposure=exposure[:, 5], offset=X[:, 0], tol=1e-12)
+    assert_alike(many, 5, single, AT_REST)
     assert many.has_offset
     with pytest.raises(ValueError, match="the fit had offsets or exposures"):
         many.predict(X)
@@ -334,10 +334,10 @@ def test_a_prior_matrix_is_shared():
     prior = np.array([[1.0, 0.5], [0.5, 2.0]])
     model = cavity.GLM("poisson", intercept=False, prior_mean=[0.1, 0.2], prior_variance=prior)
     many = model.fit_many(X, COUNTS, tol=1e-12)
-    alone = model.fit(X, COUNTS[:, 3], tol=1e-12)
-    assert_alike(many, 3, alone, AT_REST)
+    single = model.fit(X, COUNTS[:, 3], tol=1e-12)
+    assert_alike(many, 3, single, AT_REST)
     factor = many.table("x1").columns["log Bayes factor"][3]
-    np.testing.assert_allclose(factor, alone.bayes_factors("x1").columns["log Bayes factor"][0], rtol=EARLY)
+    np.testing.assert_allclose(factor, single.bayes_factors("x1").columns["log Bayes factor"][0], rtol=EARLY)
     with pytest.raises(ValueError, match="share of coefficients needs prior_variance"):
         model.fit_many(X, COUNTS, share="x1")
 
@@ -357,8 +357,8 @@ def test_responses_that_cannot_be_fitted_stop_nothing():
     np.testing.assert_allclose(np.diagonal(many.covariance(2)), many.prior_sd[2] ** 2, rtol=ROUNDING)
     with pytest.raises(ValueError, match="response must have a posterior, got 'y2': y must hold whole numbers"):
         many.of("y2")
-    whole = cavity.GLM("negative-binomial", intercept=True).fit_many(X, COUNTS)
-    np.testing.assert_array_equal(many.mean[7:], whole.mean[7:])
+    full = cavity.GLM("negative-binomial", intercept=True).fit_many(X, COUNTS)
+    np.testing.assert_array_equal(many.mean[7:], full.mean[7:])
     Y = F + np.random.default_rng(1).normal(size=(N, G))
     Y[:, 0] = 2.0
     with pytest.warns(ConvergenceWarning, match="y is constant, from which no noise_variance can be found"):
@@ -382,8 +382,8 @@ def test_an_evidence_without_bound_is_said(kind, is_alone, monkeypatch):
     many = model(formula, "gaussian").fit_many(ODD_TABLE, np.column_stack([WAVE, 1.0 + 2.0 * ODD_ROWS]))
     assert many.converged.tolist() == [True, False]
     with pytest.warns(ConvergenceWarning, match="no maximum"):
-        alone = model(f"y {formula}", "gaussian").fit({**ODD_TABLE, "y": 1.0 + 2.0 * ODD_ROWS})
-    assert many.status[1] == alone.status
+        single = model(f"y {formula}", "gaussian").fit({**ODD_TABLE, "y": 1.0 + 2.0 * ODD_ROWS})
+    assert many.status[1] == single.status
     assert many.status[1].startswith("the log evidence has no maximum")
 
 
@@ -582,7 +582,7 @@ def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_pa
     monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
     events, path = [], tmp_path / "many.ck"
     model = cavity.GLM("negative-binomial", intercept=True)
-    whole = arrays_of(model.fit_many(X, COUNTS, share=share, callback=events.append))
+    full = arrays_of(model.fit_many(X, COUNTS, share=share, callback=events.append))
 
     def kill(event):
         passes.append(event)
@@ -597,10 +597,10 @@ def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_pa
     batches = []
     solve = many_fits.BatchSolver.solve
     monkeypatch.setattr(many_fits.BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
-    again = arrays_of(model.fit_many(X, COUNTS, share=share, checkpoint=path))
+    second = arrays_of(model.fit_many(X, COUNTS, share=share, checkpoint=path))
     assert len(batches) == len(events) - after
-    for name, value in whole.items():
-        assert again[name].tobytes() == value.tobytes(), name
+    for name, value in full.items():
+        assert second[name].tobytes() == value.tobytes(), name
 
 
 def simulate(count, rows, seed):
@@ -617,11 +617,11 @@ def test_shared_priors_are_found_and_calibrate():
     table, Y, effect, dispersion = simulate(count, 16, 3)
     model = cavity.GLM("~ dose", "negative-binomial")
     many = model.fit_many(table, Y, share=("dispersion", "dose"))
-    known = many.shared
+    truth = many.shared
     error = 3.0 / np.sqrt(count / 4)  # of logs, with a quarter of the information that the truths would have
-    assert abs(np.log(known["median(dispersion)"]) - 1.0) < 0.7 * error
-    assert abs(np.log(known["sd(log(dispersion))"] / 0.7)) < error
-    assert abs(np.log(known["factor(prior sd of dose)"] * 5.0 / 0.5)) < error
+    assert abs(np.log(truth["median(dispersion)"]) - 1.0) < 0.7 * error
+    assert abs(np.log(truth["sd(log(dispersion))"] / 0.7)) < error
+    assert abs(np.log(truth["factor(prior sd of dose)"] * 5.0 / 0.5)) < error
     columns, good = many.table("dose").columns, many.converged
     assert good.all()
     covered = np.mean(np.abs(columns["mean"] - effect) < 1.96 * columns["sd"])
@@ -676,19 +676,19 @@ def test_a_shared_prior_is_that_of_a_fit():
     for number in range(0, 40, 13):
         prior = LogNormal(limit / (1.0 + half / Y[:, number].mean()), sd)
         model = cavity.GLM("negative-binomial", intercept=True, priors={"dispersion": prior})
-        alone = model.fit(dose, Y[:, number])
-        np.testing.assert_allclose(many.parameters[number, 0], alone.model.likelihood.dispersion, rtol=EXPANSION)
-        assert_alike(many, number, alone, EXPANSION)
+        single = model.fit(dose, Y[:, number])
+        np.testing.assert_allclose(many.parameters[number, 0], single.model.likelihood.dispersion, rtol=EXPANSION)
+        assert_alike(many, number, single, EXPANSION)
 
 
 def test_posteriors_come_back_from_files(tmp_path):
     many = cavity.GLM("negative-binomial", intercept=True).fit_many(X, COUNTS, share="dispersion")
     many.save(tmp_path / "many.npz")
-    again = cavity.load(tmp_path / "many.npz")
-    assert repr(again) == repr(many)
-    assert repr(again.summary()) == repr(many.summary())
-    np.testing.assert_array_equal(again.of(3).covariance, many.of(3).covariance)
-    assert again.shared == many.shared
+    restored = cavity.load(tmp_path / "many.npz")
+    assert repr(restored) == repr(many)
+    assert repr(restored.summary()) == repr(many.summary())
+    np.testing.assert_array_equal(restored.of(3).covariance, many.of(3).covariance)
+    assert restored.shared == many.shared
 
 
 @pytest.mark.parametrize("kind", ["glm", "mixed"])
@@ -703,11 +703,11 @@ def test_posteriors_come_back_from_parquet(kind, tmp_path):
     with pytest.warns(ConvergenceWarning, match="1 of 21"):
         many = model.fit_many(X, Y, **groups)
     many.to_parquet(path)
-    again = cavity.load(path)
-    for (name, value), (_, other) in zip(many.to_arrays()[0].items(), again.to_arrays()[0].items(), strict=True):
+    restored = cavity.load(path)
+    for (name, value), (_, other) in zip(many.to_arrays()[0].items(), restored.to_arrays()[0].items(), strict=True):
         assert value.tobytes() == other.tobytes(), name
-    assert repr(again) == repr(many)
-    assert repr(again.of(3)) == repr(many.of(3))
+    assert repr(restored) == repr(many)
+    assert repr(restored.of(3)) == repr(many.of(3))
     assert parquet.read_table(path, columns=["names"]).column("names").to_pylist() == many.names.tolist()
     with pytest.raises(ValueError, match=r"file must end in .parquet or .pq, got 'many.npz'"):
         many.to_parquet("many.npz")
@@ -720,3 +720,27 @@ def test_posteriors_that_do_not_fit_into_memory_are_refused_with_their_size(monk
     monkeypatch.setattr(many_run.arrays, "_memory", lambda: 1000)
     with pytest.raises(MemoryError, match="covariances of all responses"):
         cavity.GLM("poisson", intercept=True).fit_many(X, COUNTS)
+
+
+def test_more_responses_than_memory_has_names_for_are_refused_with_their_size():
+    class Endless:
+        shape, dtype = (N, 10**11), np.dtype(float)
+
+        def __getitem__(self, index):
+            raise AssertionError("nothing is read")
+
+    with pytest.raises(MemoryError, match=r"Y: names of all responses .* needs 4000000000000 bytes"):
+        cavity.GLM("poisson", intercept=True).fit_many(X, Endless())
+
+
+@pytest.mark.parametrize("kind", ["glm", "mixed"])
+def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(kind):
+    rng, likelihood = np.random.default_rng(1), likelihoods.NegativeBinomial(4.0)
+    mean = np.exp(rng.normal(2.0, 1.0, 200) + np.outer(X[:, 1], rng.normal(0.0, 0.5, 200)))
+    Y, groups, model = rng.poisson(rng.gamma(4.0, mean / 4.0)), {}, cavity.GLM(likelihood, intercept=True)
+    if kind == "mixed":
+        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances={"donor": 0.2})
+        groups = {"groups": {"donor": DONORS}}
+    many = model.fit_many(X[:, 1:], Y, **groups)
+    for number in rng.choice(200, 20, replace=False):
+        assert_alike(many, number, model.fit(X[:, 1:], Y[:, number], **groups), AT_REST)

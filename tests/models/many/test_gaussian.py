@@ -68,7 +68,7 @@ def test_two_terms_and_weights_are_fits_alone():
     many = cavity.MixedGLM(effects, "gaussian").fit_many(table, Y.T, sample_weight=WEIGHTS)
     assert many.parameter_names == ("noise_variance", "sd(intercept | donor)", "sd(intercept | plate)")
     for number in (0, 3):
-        alone = cavity.MixedGLM(f"y {effects}", "gaussian").fit(table | {"y": Y[number]}, sample_weight=WEIGHTS)
-        assert many.log_evidence[number] >= alone.log_evidence - AT_REST
-        np.testing.assert_allclose(many.mean[number, :2], alone.mean[:2], rtol=EXPANSION, atol=EXPANSION)
-        np.testing.assert_allclose(many.parameters[number, 0], alone.model.likelihood.noise_variance, rtol=EXPANSION)
+        single = cavity.MixedGLM(f"y {effects}", "gaussian").fit(table | {"y": Y[number]}, sample_weight=WEIGHTS)
+        assert many.log_evidence[number] >= single.log_evidence - AT_REST
+        np.testing.assert_allclose(many.mean[number, :2], single.mean[:2], rtol=EXPANSION, atol=EXPANSION)
+        np.testing.assert_allclose(many.parameters[number, 0], single.model.likelihood.noise_variance, rtol=EXPANSION)

@@ -42,9 +42,9 @@ def test_each_response_is_its_fit_on_the_rows_it_has(name):
     many = model.fit_many(X, with_gaps(Y), missing="drop", **options)
     assert many.converged.all()
     for number in NUMBERS:
-        alone = fit_alone(model, Y, number, **options)
-        assert_alike(many, number, alone, EARLY if name == "student" else AT_REST)
-        np.testing.assert_allclose(many.prior_sd[number] ** 2, alone.model.prior_variance, rtol=AT_REST)
+        single = fit_alone(model, Y, number, **options)
+        assert_alike(many, number, single, EARLY if name == "student" else AT_REST)
+        np.testing.assert_allclose(many.prior_sd[number] ** 2, single.model.prior_variance, rtol=AT_REST)
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "negative-binomial"])
@@ -62,9 +62,9 @@ def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batc
     many = kind.fit_many(X, with_gaps(Y), missing="drop", sample_weight=WEIGHTS, **groups)
     assert many.converged.all()
     for number in NUMBERS:
-        alone = fit_alone(kind, Y, number, sample_weight=WEIGHTS)
-        assert many.log_evidence[number] >= alone.log_evidence - PRINTED
-        assert_alike(many, number, alone, EXPANSION)
+        single = fit_alone(kind, Y, number, sample_weight=WEIGHTS)
+        assert many.log_evidence[number] >= single.log_evidence - PRINTED
+        assert_alike(many, number, single, EXPANSION)
 
 
 def test_random_effects_of_given_variance_are_a_fit_alone():
@@ -89,8 +89,8 @@ def test_bits_do_not_depend_on_gaps_of_neighbours(likelihood, monkeypatch):
         some = arrays_of(model.fit_many(X, Y[:, part], missing="drop", **groups))
         for name in ("mean", "covariance", "log_evidence", "parameters"):
             assert some[name].tobytes() == many[name][part].tobytes(), name
-    whole = arrays_of(model.fit_many(X, Y[:, [1]], **groups))
-    assert whole["mean"].tobytes() == many["mean"][[1]].tobytes()
+    full = arrays_of(model.fit_many(X, Y[:, [1]], **groups))
+    assert full["mean"].tobytes() == many["mean"][[1]].tobytes()
 
 
 def test_shared_dispersions_see_the_rows_a_response_has():
@@ -99,9 +99,9 @@ def test_shared_dispersions_see_the_rows_a_response_has():
     design = np.column_stack([np.ones(N), X])
     many = model.fit_many(design, Y, missing="drop", share="dispersion")
     more = np.vstack([Y, np.full((5, 8), np.nan)])
-    again = model.fit_many(np.vstack([design, design[:5]]), more, missing="drop", share="dispersion")
-    np.testing.assert_allclose([*again.shared.values()], [*many.shared.values()], rtol=EXPANSION)
-    np.testing.assert_allclose(again.mean, many.mean, rtol=EXPANSION)
+    second = model.fit_many(np.vstack([design, design[:5]]), more, missing="drop", share="dispersion")
+    np.testing.assert_allclose([*second.shared.values()], [*many.shared.values()], rtol=EXPANSION)
+    np.testing.assert_allclose(second.mean, many.mean, rtol=EXPANSION)
 
 
 def test_responses_without_values_and_what_is_refused():
@@ -137,8 +137,8 @@ def test_a_random_tenth_of_many_responses_are_fits_alone(is_mixed):
     for number in rng.choice(count, count // 10, replace=False):
         seen = np.isfinite(Y[:, number])
         options = {"groups": {"batch": batch[seen]}} if is_mixed else {}
-        alone = model.fit(dose[seen, None], Y[seen, number], tol=1e-12, **options)
-        assert_alike(many, number, alone, AT_REST)
+        single = model.fit(dose[seen, None], Y[seen, number], tol=1e-12, **options)
+        assert_alike(many, number, single, AT_REST)
 
 
 def test_rows_of_the_design_have_values():

@@ -45,9 +45,9 @@ def test_dispersions_are_learnt_and_missing_pairs_left_out(is_batch, monkeypatch
     assert many.converged.all()
     for number in (0, 4):
         rows = np.isfinite(successes[:, number] + trials[:, number])
-        alone = model.fit(X[rows], np.column_stack([successes[rows, number], trials[rows, number]]))
-        assert many.log_evidence[number] >= alone.log_evidence - PRINTED
-        assert_alike(many, number, alone, EXPANSION)
+        single = model.fit(X[rows], np.column_stack([successes[rows, number], trials[rows, number]]))
+        assert many.log_evidence[number] >= single.log_evidence - PRINTED
+        assert_alike(many, number, single, EXPANSION)
 
 
 def test_formulas_and_wrong_pairs():

@@ -29,8 +29,8 @@ def test_rare_successes():
     assert check.correction_error == 0.0
     assert check.tail_shape < 0.7
     assert "EP's evidence is good; importance sampling agrees" in repr(check)
-    again = fit_rare(integrate="mode")
-    assert again.evidence_correction == pytest.approx(check.correction, abs=EARLY)
+    second = fit_rare(integrate="mode")
+    assert second.evidence_correction == pytest.approx(check.correction, abs=EARLY)
 
 
 def test_linear_models_are_exact():
@@ -65,8 +65,8 @@ def test_many_rows_are_sketched():
 @pytest.mark.parametrize("k", [0.2, 0.5, 0.9])
 def test_shapes_of_generalised_pareto_tails(k):
     rng = np.random.default_rng(4)
-    found = [estimate_tail_shape(np.log(stats.genpareto(k).rvs(4000, random_state=rng))) for _ in range(20)]
-    assert np.mean(found) == pytest.approx(k, abs=0.1)
+    results = [estimate_tail_shape(np.log(stats.genpareto(k).rvs(4000, random_state=rng))) for _ in range(20)]
+    assert np.mean(results) == pytest.approx(k, abs=0.1)
 
 
 def test_bad_input():

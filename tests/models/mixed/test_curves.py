@@ -38,17 +38,17 @@ def test_terms_add_up_to_predictions(posterior, frame):
 
 
 def test_predictions_without_terms(posterior, frame):
-    here = frame[:20]
-    mean, _ = posterior.predict(here)
-    without, _ = posterior.predict(here, without="s(x)")
-    np.testing.assert_allclose(mean - without, posterior.curve("s(x)", here).columns["mean"], atol=LOSSES)
-    both, _ = posterior.predict(here, without=("s(x)", "g"))
-    effects = posterior.effects("g").to_frame()["mean"].loc[here.g]
+    result = frame[:20]
+    mean, _ = posterior.predict(result)
+    without, _ = posterior.predict(result, without="s(x)")
+    np.testing.assert_allclose(mean - without, posterior.curve("s(x)", result).columns["mean"], atol=LOSSES)
+    both, _ = posterior.predict(result, without=("s(x)", "g"))
+    effects = posterior.effects("g").to_frame()["mean"].loc[result.g]
     np.testing.assert_allclose(without - both, effects, atol=LOSSES)
-    rows = posterior.rows(here, without="s(x)")
+    rows = posterior.rows(result, without="s(x)")
     np.testing.assert_allclose(posterior.expected(rows), without, atol=LOSSES)
     with pytest.raises(ValueError, match=r"without must be one of 'g', 's\(x\)', 'rw1\(t\)', got 'x'"):
-        posterior.predict(here, without="x")
+        posterior.predict(result, without="x")
 
 
 def test_differences_have_the_covariance_of_both_points(posterior):
@@ -70,9 +70,9 @@ def test_derivatives_are_limits_of_differences(posterior):
 
 def test_degrees_of_freedom_are_those_of_dense_algebra(frame):
     """Of Gaussian noise: the trace of the smoother beside the line and the intercept."""
-    given = {"s(x)": 0.5}
+    arguments = {"s(x)": 0.5}
     model = cavity.MixedGLM(
-        "y ~ s(x, k=8)", cavity.likelihoods.Gaussian(0.3), prior_variance=1e8, effect_covariances=given
+        "y ~ s(x, k=8)", cavity.likelihoods.Gaussian(0.3), prior_variance=1e8, effect_covariances=arguments
     )
     posterior = model.fit(frame)
     table = posterior.term_summary()
@@ -98,9 +98,9 @@ def test_the_table_of_variances_and_the_text_have_all_terms(posterior, tmp_path)
     assert {"sd(intercept | g)", "sd(s(x))", "sd(rw1(t))", "sd(residual)"} <= set(names)
     assert "s(x)" in repr(posterior)
     posterior.save(tmp_path / "fit.npz")
-    again = cavity.load(tmp_path / "fit.npz")
-    np.testing.assert_array_equal(again.curve("s(x)").columns["sd"], posterior.curve("s(x)").columns["sd"])
-    assert repr(again) == repr(posterior)
+    restored = cavity.load(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(restored.curve("s(x)").columns["sd"], posterior.curve("s(x)").columns["sd"])
+    assert repr(restored) == repr(posterior)
 
 
 def test_curves_by_level_and_of_states(frame):

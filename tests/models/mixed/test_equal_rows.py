@@ -106,8 +106,8 @@ def test_sums_of_counts():
     one = rows.leave_group_out("g", np.ones((9, 1)), counts, groups={"g": groups})
     for level in range(3):
         others = groups != level
-        known = fit_groups(likelihoods.Poisson(), counts[others], groups[others])
-        assert one[level] == pytest.approx(rows.log_evidence - known.log_evidence, abs=EXPANSION)
+        truth = fit_groups(likelihoods.Poisson(), counts[others], groups[others])
+        assert one[level] == pytest.approx(rows.log_evidence - truth.log_evidence, abs=EXPANSION)
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
@@ -192,7 +192,7 @@ FAMILIES = [  # with observations
 ]
 
 
-@pytest.mark.parametrize(("likelihood", "y"), FAMILIES, ids=[type(each).__name__ for each, _ in FAMILIES])
+@pytest.mark.parametrize(("likelihood", "y"), FAMILIES, ids=[type(item).__name__ for item, _ in FAMILIES])
 def test_every_family_is_exact_for_one_predictor(likelihood, y):
     """Powers at a mean and lists of factors, with a row of two copies; rows left out, too."""
     y, weights = np.array(y), np.array([1.0, 1.0, 2.0, 1.0, 1.0])

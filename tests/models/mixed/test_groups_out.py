@@ -48,8 +48,10 @@ def test_a_level_without_which_the_posterior_is_improper_is_named(seed):
     model, X, y, g = problem(seed)
     posterior = model.fit(X, y, groups=g)
     first = next(level for level, precision, _ in cavities(posterior, X, g) if np.linalg.eigvalsh(precision)[0] <= 0)
-    words = rf"level '{first}' of 'g' has no log density given all other rows: .*improper; the rows of the other levels"
-    with pytest.raises(ValueError, match=words):
+    message = (
+        rf"level '{first}' of 'g' has no log density given all other rows: .*improper; the rows of the other levels"
+    )
+    with pytest.raises(ValueError, match=message):
         posterior.leave_group_out("g", X, y, groups=g)
 
 
@@ -92,7 +94,7 @@ def test_effective_parameters_are_at_most_the_effects_whatever_the_updates(prior
     y = X @ [1.0, 2.0] + rng.normal(size=3)[g] + rng.normal(size=60)
     covariance = 0.7 * np.eye(3)
     model = cavity.MixedGLM("g", likelihoods.Gaussian(0.5), 0.0, prior_variance, effect_covariances={"g": 0.7})
-    whole = model.fit(X, y, groups=g)
+    full = model.fit(X, y, groups=g)
     posterior = model.fit(X[::3], y[::3], groups=g[::3])
     posterior = posterior.update(X[1::3], y[1::3], groups=g[1::3]).update(X[2::3], y[2::3], groups=g[2::3])
     rows = np.hstack([X, (g[:, None] == np.arange(3)) * 1.0])
@@ -104,10 +106,10 @@ def test_effective_parameters_are_at_most_the_effects_whatever_the_updates(prior
     )
     prior[2:, 2:] = np.linalg.inv(covariance)
     added = rows.T @ rows / 0.5
-    wanted = np.trace(added @ np.linalg.inv(prior + added))
-    assert wanted < 5.0
-    assert whole.effective_parameters == pytest.approx(wanted, abs=AT_REST)
-    assert posterior.effective_parameters == pytest.approx(wanted, abs=AT_REST)
+    expected = np.trace(added @ np.linalg.inv(prior + added))
+    assert expected < 5.0
+    assert full.effective_parameters == pytest.approx(expected, abs=AT_REST)
+    assert posterior.effective_parameters == pytest.approx(expected, abs=AT_REST)
 
 
 def test_effective_parameters_below_zero_are_saved(tmp_path):

@@ -6,10 +6,11 @@ import pickle
 import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
-from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS
+from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS, SUMS
 
 import cavity
 from cavity import likelihoods
+from cavity.models import integral
 from cavity.priors import PC, HalfNormal, LogNormal, PCCorrelation, UniformCorrelation
 from cavity.terms import Autoregressive, Smooth
 
@@ -40,8 +41,8 @@ def test_rare_successes_by_quadrature(rare):
     log_joint = np.empty((len(sds), len(intercepts)))
     for i, sd in enumerate(sds):
         f = intercepts[:, None] + sd * z
-        each = k[:, None, None] * special.log_expit(f) + (4 - k)[:, None, None] * special.log_expit(-f)
-        log_joint[i] = counts @ np.log(np.exp(each) @ w)
+        item = k[:, None, None] * special.log_expit(f) + (4 - k)[:, None, None] * special.log_expit(-f)
+        log_joint[i] = counts @ np.log(np.exp(item) @ w)
     log_joint += stats.norm(0.0, 5.0).logpdf(intercepts) + stats.halfnorm(scale=3.0).logpdf(sds)[:, None]
     total = integrate.simpson(integrate.simpson(np.exp(log_joint), x=intercepts), x=sds)
     assert np.log(total) == pytest.approx(-40.487, abs=EXPANSION)
@@ -72,17 +73,18 @@ def test_rare_successes_by_quadrature(rare):
 def test_moments_are_those_of_the_mixture(rare):
     points, weights = rare._effects.points, rare.integration.weights
     assert weights.sum() == pytest.approx(1.0, abs=100 * LAST_BIT)
-    means = np.stack([each.mean for each in points])
+    means = np.stack([item.mean for item in points])
     np.testing.assert_allclose(rare.mean, weights @ means[:, :1], rtol=ROOT_EPS)
-    second = weights @ (np.stack([each.variance for each in points]) + means**2)
+    second = weights @ (np.stack([value.variance for value in points]) + means**2)
     np.testing.assert_allclose(rare._effects.variance, second - (weights @ means) ** 2, rtol=ROOT_EPS)
     rows = rare.rows(np.ones((2, 1)), {"g": [0, 99]}, "new")
     mean, variance = rare.predict(rows)
-    known = [
-        each.predict(rare._layout.rows(np.ones((1, 1)), [(np.zeros(1, dtype=int), np.ones((1, 1)))])) for each in points
+    settings = [
+        point.predict(rare._layout.rows(np.ones((1, 1)), [(np.zeros(1, dtype=int), np.ones((1, 1)))]))
+        for point in points
     ]
-    assert mean[0] == pytest.approx(weights @ [m[0] for m, _ in known], rel=ROOT_EPS)
-    second = weights @ [v[0] + m[0] ** 2 for m, v in known]
+    assert mean[0] == pytest.approx(weights @ [m[0] for m, _ in settings], rel=ROOT_EPS)
+    second = weights @ [v[0] + m[0] ** 2 for m, v in settings]
     assert variance[0] == pytest.approx(second - mean[0] ** 2, rel=ROOT_EPS)
     sds = rare.integration.values[:, 0]
     assert variance[1] == pytest.approx(rare.variance[0] + weights @ sds**2, rel=ROOT_EPS)
@@ -112,11 +114,11 @@ def test_a_linear_model_by_its_evidence():
     by_sd = integrate.simpson(joint, x=logs[1]) / total
     mean = integrate.simpson(np.exp(logs[0]) * by_sd, x=logs[0])
     table = posterior.integration.table()
-    found = dict(zip(table.names, table.columns["mean"], strict=True))
-    assert found["sd(intercept | g)"] == pytest.approx(mean, rel=0.03)
+    result = dict(zip(table.names, table.columns["mean"], strict=True))
+    assert result["sd(intercept | g)"] == pytest.approx(mean, rel=0.03)
     by_noise = integrate.simpson(joint, x=logs[0], axis=0) / total
     mean = integrate.simpson(np.exp(logs[1]) * by_noise, x=logs[1])
-    assert found["noise_variance"] == pytest.approx(mean, rel=0.01)
+    assert result["noise_variance"] == pytest.approx(mean, rel=0.01)
 
 
 def test_a_design_over_three_hyperparameters():
@@ -152,9 +154,9 @@ def test_the_mode_alone_is_the_plain_fit_with_corrections():
     assert plain.evidence_correction is None
     assert 0.0 < mode.evidence_correction < EXPANSION
     assert mode.integration.names == ()
-    given = cavity.MixedGLM("g", "logit", prior_variance=25.0, effect_covariances={"g": 4.0}, integrate="mode")
-    known = given.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
-    assert known.log_evidence == pytest.approx(-39.6444061111, abs=ROOT_EPS)
+    values = cavity.MixedGLM("g", "logit", prior_variance=25.0, effect_covariances={"g": 4.0}, integrate="mode")
+    truth = values.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS})
+    assert truth.log_evidence == pytest.approx(-39.6444061111, abs=ROOT_EPS)
 
 
 def test_auto_integrates_where_there_are_few_levels():
@@ -202,9 +204,9 @@ def test_correlated_effects_by_quadrature():
 
     joint = np.exp(log_joint - log_joint.max())
     assert posterior.log_evidence == pytest.approx(np.log(total(joint)) + log_joint.max(), abs=0.05)
-    found = dict(zip(posterior.integration.names, posterior.integration.table().columns["mean"], strict=True))
+    result = dict(zip(posterior.integration.names, posterior.integration.table().columns["mean"], strict=True))
     truth = total(joint * correlations) / total(joint)
-    assert found["corr(intercept, x2 | g)"] == pytest.approx(truth, abs=0.02)
+    assert result["corr(intercept, x2 | g)"] == pytest.approx(truth, abs=0.02)
 
 
 def test_copies_and_checkpoints(rare, tmp_path):
@@ -242,11 +244,11 @@ def test_effects_are_tables_of_marginals(rare):
 
 def test_files(rare, tmp_path):
     rare.save(tmp_path / "rare.npz")
-    again = cavity.load(tmp_path / "rare.npz")
-    np.testing.assert_array_equal(again.interval(), rare.interval())
-    np.testing.assert_array_equal(again.integration.weights, rare.integration.weights)
-    assert again.summary().names == rare.summary().names
-    assert again.marginal(("g", 3)).interval().tolist() == rare.marginal(("g", 3)).interval().tolist()
+    restored = cavity.load(tmp_path / "rare.npz")
+    np.testing.assert_array_equal(restored.interval(), rare.interval())
+    np.testing.assert_array_equal(restored.integration.weights, rare.integration.weights)
+    assert restored.summary().names == rare.summary().names
+    assert restored.marginal(("g", 3)).interval().tolist() == rare.marginal(("g", 3)).interval().tolist()
     plain = fit_rare(False)
     plain.save(tmp_path / "plain.npz")
     assert cavity.load(tmp_path / "plain.npz").integration is None
@@ -311,9 +313,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "words"), BAD)
-def test_bad_settings(settings, words):
-    with pytest.raises(ValueError, match=words):
+@pytest.mark.parametrize(("settings", "message"), BAD)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
         cavity.MixedGLM("g", "logit", **settings)
 
 
@@ -342,3 +344,18 @@ def test_marginals_of_a_mixture():
     assert marginal.mean == pytest.approx(mean, abs=PRINTED)
     with pytest.raises(ValueError, match=r"p must be in \(0, 1\)"):
         marginal.quantile(1.0)
+
+
+def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch):
+    """Where pairs of rows are too many, and the evidence is corrected by a sketch."""
+    monkeypatch.setattr(integral, "MAX_PAIRED_ROWS", 10)
+    monkeypatch.setattr(integral, "ROWS_PER_BLOCK", 7)
+    model = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="mode", priors={"sd": HalfNormal(3.0)})
+    posteriors = [model.fit(np.ones((100, 1)), BINARY, groups=GROUPS)]
+    monkeypatch.undo()
+    posteriors.append(model.fit(np.ones((100, 1)), BINARY, groups=GROUPS))
+    blocks, whole = (posterior.integration for posterior in posteriors)
+    np.testing.assert_allclose(blocks.skewness, whole.skewness, atol=SUMS)
+    assert abs(blocks.evidence_correction - whole.evidence_correction) < 4.0 * blocks.correction_error
+    np.testing.assert_array_equal(blocks.sd_factors, 1.0)
+    assert np.all(whole.sd_factors[0] > 1.0)

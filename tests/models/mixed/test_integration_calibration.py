@@ -16,7 +16,7 @@ def test_intervals_of_crossed_groups_hold_the_truth():
     held = {"sd": [], "fixed": []}
     for _ in range(N_DATASETS):
         sds, coefficients = rng.exponential(1.0 / prior.rate, 2), rng.normal(size=2)
-        a, b = (np.repeat(each.ravel(), 3) for each in np.meshgrid(np.arange(N_LEVELS), np.arange(N_LEVELS)))
+        a, b = (np.repeat(item.ravel(), 3) for item in np.meshgrid(np.arange(N_LEVELS), np.arange(N_LEVELS)))
         X = np.column_stack([np.ones(len(a)), rng.normal(size=len(a))])
         f = X @ coefficients + (sds[:, None] * rng.normal(size=(2, N_LEVELS)))[[[0], [1]], [a, b]].sum(axis=0)
         y = rng.random(len(a)) < 1.0 / (1.0 + np.exp(-f))
@@ -28,5 +28,5 @@ def test_intervals_of_crossed_groups_hold_the_truth():
         held["fixed"] += ((low < coefficients) & (coefficients < high)).tolist()
         table = posterior.integration.table()
         held["sd"] += ((table.columns["2.5%"] < sds) & (sds < table.columns["97.5%"])).tolist()
-    for each in held.values():
-        assert abs(np.mean(each) - 0.95) < 3.0 * (0.05 * 0.95 / len(each)) ** 0.5
+    for value in held.values():
+        assert abs(np.mean(value) - 0.95) < 3.0 * (0.05 * 0.95 / len(value)) ** 0.5

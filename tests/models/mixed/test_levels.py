@@ -82,7 +82,7 @@ def test_no_new_rows():
 
 
 @pytest.mark.parametrize(
-    ("column", "error", "words"),
+    ("column", "error", "message"),
     [
         ([1.0, np.nan, 2.0], ValueError, r"groups\['g'\] must have a value in every row, got nan in row 1"),
         (["a", "b", None], ValueError, r"groups\['g'\] must hold a label in every row, got None in row 2"),
@@ -96,8 +96,8 @@ def test_no_new_rows():
         (np.array(["a", 1], dtype=object), TypeError, r"groups\['g'\] must hold labels that can be sorted"),
     ],
 )
-def test_labels_that_are_none(column, error, words):
-    with pytest.raises(error, match=words):
+def test_labels_that_are_none(column, error, message):
+    with pytest.raises(error, match=message):
         Levels.of(("g",), {"g": column})
 
 
@@ -106,12 +106,12 @@ def test_labels_that_are_none(column, error, words):
     [{"g": TEXT, "h": 0}, pd.DataFrame({"h": TEXT, "g": TEXT}), pl.DataFrame({"g": TEXT}), pa.table({"g": TEXT}), TEXT],
 )
 def test_columns_by_name(table):
-    assert [str(each) for each in take_group_columns(table, ["g", "g"], 5)["g"]] == TEXT
+    assert [str(column) for column in take_group_columns(table, ["g", "g"], 5)["g"]] == TEXT
     assert take_group_columns(None, [], 5) == {}
 
 
 @pytest.mark.parametrize(
-    ("groups", "words"),
+    ("groups", "message"),
     [
         ({"h": TEXT}, "groups must have the columns of the random effects: 'g' missing; there is 'h'"),
         (pd.DataFrame({"h": TEXT}), "'g' missing; there is 'h'"),
@@ -120,8 +120,8 @@ def test_columns_by_name(table):
         (None, r"groups\['g'\] must have one label per row of X, that is 5, got None"),
     ],
 )
-def test_columns_that_do_not_fit(groups, words):
-    with pytest.raises(ValueError, match=words):
+def test_columns_that_do_not_fit(groups, message):
+    with pytest.raises(ValueError, match=message):
         take_group_columns(groups, ["g"], 5)
     with pytest.raises(ValueError, match="groups must have columns with the names 'g', 'h', got list"):
         take_group_columns(TEXT, ["g", "h"], 5)
@@ -167,3 +167,11 @@ def test_rows_with_missing_values_and_without_groups():
     mean, _ = posterior.predict(rows, levels="zero", missing="nan")
     np.testing.assert_array_equal(np.isnan(mean), [False, True, False])
     np.testing.assert_allclose(mean[[0, 2]], posterior.mean[0] + posterior.mean[1] * np.array([0.0, 2.0]), rtol=AT_REST)
+
+
+@pytest.mark.parametrize("term", ["s(x)", "matern32(x)", "rw1(x)"])
+def test_predictions_for_no_rows(term):
+    table = {"x": np.arange(12.0), "y": np.sin(np.arange(12.0))}
+    posterior = cavity.MixedGLM(f"y ~ {term}", cavity.likelihoods.Gaussian(0.1)).fit(table)
+    mean, variance = posterior.predict({"x": np.zeros(0)})
+    assert mean.shape == variance.shape == (0,)

@@ -121,7 +121,7 @@ def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, mo
     """Bits: passes before the checkpoint's evaluations are made again. A callback that stops leaves a posterior."""
     monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
     model, table, path, stages = cavity.MixedGLM(*MODELS[0][:2]), draw_rows(), tmp_path / "part", []
-    whole = model.fit(table)
+    full = model.fit(table)
 
     def kill(event):
         stages.append(event.stage)
@@ -132,8 +132,8 @@ def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, mo
         model.fit(table, callback=kill, checkpoint=path, checkpoint_every=0.0)
     resumed = model.fit(table, checkpoint=path)
     assert stages[0] == "passes"
-    assert resumed.hyperparameters == whole.hyperparameters
-    np.testing.assert_array_equal(resumed.mean, whole.mean)
+    assert resumed.hyperparameters == full.hyperparameters
+    np.testing.assert_array_equal(resumed.mean, full.mean)
 
 
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")

@@ -26,13 +26,13 @@ def prior(fixed=(4.0, 1.0)):
 def test_rows_and_prior_are_those_of_the_sum_of_effects():
     """f of a row is the sum over columns and terms; effects of different levels and terms are independent."""
     A, C = reference.rows(X, TERMS), prior()
-    assert A.shape == (N, 2 + sum(np.prod(each.shape) for each in TERMS)) == (N, len(C))
+    assert A.shape == (N, 2 + sum(np.prod(term.shape) for term in TERMS)) == (N, len(C))
     effects = RNG.normal(size=len(C))
     fixed, slopes = effects[:2], effects[2:10].reshape(4, 2)
     f = X @ fixed + np.sum(X * slopes[GROUPS["g"]], axis=1)
-    h = effects[10:13][[int(each[1]) for each in GROUPS["h"]]]
+    h = effects[10:13][[int(group[1]) for group in GROUPS["h"]]]
     pairs = sorted(set(zip(GROUPS["g"].tolist(), GROUPS["h"], strict=True)))
-    both = effects[13:][[pairs.index(each) for each in zip(GROUPS["g"].tolist(), GROUPS["h"], strict=True)]]
+    both = effects[13:][[pairs.index(item) for item in zip(GROUPS["g"].tolist(), GROUPS["h"], strict=True)]]
     np.testing.assert_allclose(A @ effects, f + h + both, rtol=SOLVES)
     np.testing.assert_array_equal(C[:2, :2], np.diag([4.0, 1.0]))
     np.testing.assert_array_equal(C[4:6, 4:6], COVARIANCES[0])
@@ -77,19 +77,19 @@ def cbpp_ep(case, variance):
 @pytest.mark.long
 def test_golden_numbers_of_cbpp():
     case = mixed.cbpp()
-    known = case.known
-    A, C, (mean, S, evidence, _, _) = cbpp_ep(case, known["variance"])
-    assert evidence == pytest.approx(known["log_evidence"], abs=AT_REST)
-    np.testing.assert_allclose(mean[:4], known["fixed"], atol=ROOT_EPS)
-    np.testing.assert_allclose(np.sqrt(np.diag(S))[:4], known["fixed_sd"], atol=ROOT_EPS)
-    assert cbpp_ep(case, known["best_variance"])[2][2] == pytest.approx(known["best_log_evidence"], abs=AT_REST)
-    slope = reference.gradient(lambda x: cbpp_ep(case, np.exp(x[0]))[2][2], [np.log(known["best_variance"])], 1e-2)
+    fixed = case.known
+    A, C, (mean, S, evidence, _, _) = cbpp_ep(case, fixed["variance"])
+    assert evidence == pytest.approx(fixed["log_evidence"], abs=AT_REST)
+    np.testing.assert_allclose(mean[:4], fixed["fixed"], atol=ROOT_EPS)
+    np.testing.assert_allclose(np.sqrt(np.diag(S))[:4], fixed["fixed_sd"], atol=ROOT_EPS)
+    assert cbpp_ep(case, fixed["best_variance"])[2][2] == pytest.approx(fixed["best_log_evidence"], abs=AT_REST)
+    slope = reference.gradient(lambda x: cbpp_ep(case, np.exp(x[0]))[2][2], [np.log(fixed["best_variance"])], 1e-2)
     np.testing.assert_allclose(slope, 0, atol=ROOT_EPS)
     truth, error, size, *_ = reference.importance_sampling(
         mixed.binomial(case.y), A, C, mean, S, 4000, np.random.default_rng(0)
     )
     assert size > 2000
-    assert truth == pytest.approx(known["truth"][0], abs=4 * np.hypot(error, known["truth"][1]))
+    assert truth == pytest.approx(fixed["truth"][0], abs=4 * np.hypot(error, fixed["truth"][1]))
 
 
 @pytest.mark.long
@@ -97,12 +97,12 @@ def test_golden_numbers_of_cbpp():
 def test_golden_numbers_of_sleepstudy(kind):
     """Value and slope of the likelihood where the closed form has its optimum."""
     case, reml = mixed.sleepstudy(), kind == "reml"
-    known, prefix = case.known, "" if reml else "ml_"
+    truth, prefix = case.known, "" if reml else "ml_"
     C, noise_variance, fixed = reference.balanced(case.X[:10], case.y.reshape(18, 10), reml)
-    sd, correlation = np.array(known[f"{prefix}sd"]), known[f"{prefix}correlation"]
+    sd, correlation = np.array(truth[f"{prefix}sd"]), truth[f"{prefix}correlation"]
     np.testing.assert_allclose(C, mixed.covariance_of(sd, correlation), rtol=EARLY)
-    np.testing.assert_allclose(fixed, known["fixed"], rtol=AT_REST)
-    assert np.sqrt(noise_variance) == pytest.approx(known["residual_sd"], rel=SOLVES)
+    np.testing.assert_allclose(fixed, truth["fixed"], rtol=AT_REST)
+    assert np.sqrt(noise_variance) == pytest.approx(truth["residual_sd"], rel=SOLVES)
 
     def value(x):
         root = np.array([[np.exp(x[0]), 0.0], [x[2], np.exp(x[1])]])
@@ -111,7 +111,7 @@ def test_golden_numbers_of_sleepstudy(kind):
     L = np.linalg.cholesky(C)
     best = [np.log(L[0, 0]), np.log(L[1, 1]), L[1, 0], 0.5 * np.log(noise_variance)]
     top = value(best)
-    assert top == pytest.approx(known[kind], abs=AT_REST)
+    assert top == pytest.approx(truth[kind], abs=AT_REST)
     for step in 1e-3 * np.eye(4):  # as steep to both sides, but for the third derivative
         down = top - value(best - step), top - value(best + step)
         assert min(down) > 0
@@ -121,12 +121,12 @@ def test_golden_numbers_of_sleepstudy(kind):
 def test_the_evidence_is_reml_where_the_prior_of_fixed_effects_is_wide():
     """And the posterior of the fixed effects has the moments that lme4 prints."""
     case, s2 = mixed.sleepstudy(), 1e9
-    known = case.known
+    truth = case.known
     A = reference.rows(case.X, case.terms)
-    covariance = mixed.covariance_of(known["sd"], known["correlation"])
+    covariance = mixed.covariance_of(truth["sd"], truth["correlation"])
     C = reference.prior_covariance(np.full(2, s2), case.terms, [covariance])
-    evidence = reference.log_evidence(case.y, A, C, known["residual_sd"] ** 2)
-    assert evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=PRINTED)
-    S = np.linalg.inv(np.linalg.inv(C) + A.T @ A / known["residual_sd"] ** 2)
-    np.testing.assert_allclose(np.sqrt(np.diag(S))[:2], known["fixed_sd"], rtol=OPTIMUM)
-    np.testing.assert_allclose((S @ A.T @ case.y)[:2] / known["residual_sd"] ** 2, known["fixed"], rtol=OPTIMUM)
+    evidence = reference.log_evidence(case.y, A, C, truth["residual_sd"] ** 2)
+    assert evidence + np.log(2 * np.pi * s2) == pytest.approx(truth["reml"], abs=PRINTED)
+    S = np.linalg.inv(np.linalg.inv(C) + A.T @ A / truth["residual_sd"] ** 2)
+    np.testing.assert_allclose(np.sqrt(np.diag(S))[:2], truth["fixed_sd"], rtol=OPTIMUM)
+    np.testing.assert_allclose((S @ A.T @ case.y)[:2] / truth["residual_sd"] ** 2, truth["fixed"], rtol=OPTIMUM)

@@ -15,35 +15,35 @@ def case(request):
     """A posterior, and what its methods take for rows."""
     if request.param == "formula":
         pytest.importorskip("formulae")
-        model, given = cavity.MixedGLM("Reaction ~ scale(Days) + (Days | Subject)"), {"X": SLEEP}
+        model, values = cavity.MixedGLM("Reaction ~ scale(Days) + (Days | Subject)"), {"X": SLEEP}
     elif request.param == "frame":
         model = cavity.MixedGLM([cavity.RandomEffects("Subject", "Days")], intercept=True)
-        given = {"X": SLEEP, "y": "Reaction"}
+        values = {"X": SLEEP, "y": "Reaction"}
     else:
         X = np.column_stack([np.ones(180), SLEEP["Days"]])
         model = cavity.MixedGLM([cavity.RandomEffects("Subject", 1, correlated=False)])
-        given = {"X": X, "y": SLEEP["Reaction"].to_numpy(), "groups": {"Subject": [f"p{i}" for i in SLEEP["Subject"]]}}
-    return model.fit(**given), given
+        values = {"X": X, "y": SLEEP["Reaction"].to_numpy(), "groups": {"Subject": [f"p{i}" for i in SLEEP["Subject"]]}}
+    return model.fit(**values), values
 
 
 def test_all_of_it_comes_back(case, tmp_path):
-    posterior, given = case
+    posterior, values = case
     posterior.save(tmp_path / "first.npz")
-    again = cavity.load(tmp_path / "first.npz")
-    again.save(tmp_path / "second.npz")
+    restored = cavity.load(tmp_path / "first.npz")
+    restored.save(tmp_path / "second.npz")
     assert (tmp_path / "first.npz").read_bytes() == (tmp_path / "second.npz").read_bytes()
-    assert again.model == posterior.model
-    assert repr(again) == repr(posterior)
-    assert repr(again.summary()) == repr(posterior.summary())
-    rows = {name: value for name, value in given.items() if name != "y"}
-    np.testing.assert_array_equal(again.predict(**rows), posterior.predict(**rows))
-    np.testing.assert_array_equal(again.loo_log_density, posterior.loo_log_density)
-    left = again.leave_group_out("Subject", **given)
-    np.testing.assert_array_equal(left, posterior.leave_group_out("Subject", **given))
-    updated = again.update(**given)
-    assert updated.log_evidence == pytest.approx(posterior.update(**given).log_evidence, rel=SOLVES)
+    assert restored.model == posterior.model
+    assert repr(restored) == repr(posterior)
+    assert repr(restored.summary()) == repr(posterior.summary())
+    rows = {name: value for name, value in values.items() if name != "y"}
+    np.testing.assert_array_equal(restored.predict(**rows), posterior.predict(**rows))
+    np.testing.assert_array_equal(restored.loo_log_density, posterior.loo_log_density)
+    left = restored.leave_group_out("Subject", **values)
+    np.testing.assert_array_equal(left, posterior.leave_group_out("Subject", **values))
+    updated = restored.update(**values)
+    assert updated.log_evidence == pytest.approx(posterior.update(**values).log_evidence, rel=SOLVES)
     with pytest.raises(ValueError, match="must have levels of the fit"):
-        again.predict(
+        restored.predict(
             **rows | ({"groups": {"Subject": ["new"] * 180}} if "groups" in rows else {"X": SLEEP.assign(Subject=1)})
         )
 

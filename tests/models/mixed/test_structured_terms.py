@@ -70,8 +70,8 @@ class BuiltWalk(BuiltTerm):
 
 def fit(order, sd=None, **options):
     """The fit of a walk to the counts."""
-    given = None if sd is None else {"walk(year)": sd**2}
-    model = cavity.MixedGLM([Walk("year", order)], "poisson", prior_variance=100.0, effect_covariances=given)
+    values = None if sd is None else {"walk(year)": sd**2}
+    model = cavity.MixedGLM([Walk("year", order)], "poisson", prior_variance=100.0, effect_covariances=values)
     return model.fit(ONES, COAL, groups={"year": YEARS}, **options)
 
 
@@ -104,8 +104,8 @@ def test_evidence_with_improper_terms_is_that_of_dense_algebra(order, sd, log_ev
     if fixed is not None:
         np.testing.assert_allclose(posterior.mean, fixed, atol=ROOT_EPS)
     if f is not None:
-        here = [0, 20, 55, 111]
-        mean, variance = posterior.predict(ONES[here], groups={"year": YEARS[here]})
+        result = [0, 20, 55, 111]
+        mean, variance = posterior.predict(ONES[result], groups={"year": YEARS[result]})
         np.testing.assert_allclose(mean, f, atol=ROOT_EPS)  # eight digits are printed
         np.testing.assert_allclose(np.sqrt(variance), f_sd, atol=ROOT_EPS)
 
@@ -115,8 +115,8 @@ def test_the_sd_of_largest_evidence_is_found():
     assert posterior.hyperparameters.names == ("sd(walk(year))",)
     assert posterior.hyperparameters.values[0] == pytest.approx(0.706545, abs=OPTIMUM)
     assert posterior.log_evidence == pytest.approx(-179.76407426, abs=ROOT_EPS)
-    given = posterior.model.effect_covariances["walk(year)"]
-    assert given == {"sd": posterior.hyperparameters.values[0]}
+    values = posterior.model.effect_covariances["walk(year)"]
+    assert values == {"sd": posterior.hyperparameters.values[0]}
 
 
 def test_moments_stay_on_the_subspace():

@@ -28,23 +28,23 @@ def test_slopes_by_name_or_number(slopes):
     assert (both.name, both.columns, both.shape) == ("1 + days | g", ("intercept", "days"), (3, 2))
     np.testing.assert_array_equal(both.Z, X)
     apart = make_terms(RandomEffects("g", slopes, correlated=False), X, NAMES, GROUPS)
-    assert [each.name for each in apart] == ["g", "days | g"]
+    assert [item.name for item in apart] == ["g", "days | g"]
     assert apart[0].levels is apart[1].levels
-    (alone,) = make_terms(RandomEffects("g", slopes, intercept=False), X, NAMES, GROUPS)
-    assert (alone.name, alone.Z.ravel().tolist()) == ("days | g", X[:, 1].tolist())
+    (single,) = make_terms(RandomEffects("g", slopes, intercept=False), X, NAMES, GROUPS)
+    assert (single.name, single.Z.ravel().tolist()) == ("days | g", X[:, 1].tolist())
 
 
 def test_crossed_and_nested_groups():
     terms = make_terms(["g", "h", RandomEffects(("g", "h"))], X, None, GROUPS)
-    assert [each.name for each in terms] == ["g", "h", "g:h"]
-    assert [len(each.levels) for each in terms] == [3, 2, 5]
+    assert [term.name for term in terms] == ["g", "h", "g:h"]
+    assert [len(item.levels) for item in terms] == [3, 2, 5]
     assert make_terms(RandomEffects("g", 1), X, None, GROUPS)[0].columns == ("intercept", "x2")
     assert make_terms([], X, NAMES, None) == []
 
 
 def test_one_level_and_one_row_a_level_are_allowed():
-    one, each = make_terms(["g", "h"], X, NAMES, {"g": [7] * 5, "h": range(5)})
-    assert (one.shape, each.shape) == ((1, 1), (5, 1))
+    one, item = make_terms(["g", "h"], X, NAMES, {"g": [7] * 5, "h": range(5)})
+    assert (one.shape, item.shape) == ((1, 1), (5, 1))
 
 
 def test_new_rows():
@@ -69,7 +69,7 @@ def test_unknown_combinations_are_named():
 
 
 @pytest.mark.parametrize(
-    ("effects", "error", "words"),
+    ("effects", "error", "message"),
     [
         (RandomEffects("g", "one"), ValueError, "slopes must differ between rows, got 'one', which is 1 in every row"),
         (RandomEffects("g", "age"), ValueError, "slopes must be columns of X, got 'age'; there is 'one', 'days'"),
@@ -89,13 +89,13 @@ def test_unknown_combinations_are_named():
         ([("g", "h")], TypeError, "effects must be RandomEffects"),
     ],
 )
-def test_effects_that_do_not_fit(effects, error, words):
-    with pytest.raises(error, match=words):
+def test_effects_that_do_not_fit(effects, error, message):
+    with pytest.raises(error, match=message):
         make_terms(effects, X, NAMES, GROUPS)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "words"),
+    ("arguments", "error", "message"),
     [
         ({"group": ()}, ValueError, "group must name a column of groups, got none"),
         ({"group": ("g", "g")}, ValueError, "group must name each column once, got 'g' twice"),
@@ -109,8 +109,8 @@ def test_effects_that_do_not_fit(effects, error, words):
         ({"group": "g", "intercept": False}, ValueError, "slopes must name a column where intercept=False"),
     ],
 )
-def test_settings_outside_their_domain(arguments, error, words):
-    with pytest.raises(error, match=words):
+def test_settings_outside_their_domain(arguments, error, message):
+    with pytest.raises(error, match=message):
         RandomEffects(**arguments)
 
 

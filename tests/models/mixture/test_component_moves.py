@@ -18,13 +18,13 @@ def sums(z, r, mean, full):
     seen = ~np.isnan(z)
     d = np.where(seen[:, None], z[:, None] - mean, 0.0)
     second = np.einsum("nk,nkd,nke->kde", r, d, d) if full else np.einsum("nk,nkd->kd", r, d**2)
-    known = r.sum(axis=0)[:, None] if seen.all() else r.T @ seen
-    return RowSums(r.sum(axis=0), np.einsum("nk,nkd->kd", r, d), second, known)
+    truth = r.sum(axis=0)[:, None] if seen.all() else r.T @ seen
+    return RowSums(r.sum(axis=0), np.einsum("nk,nkd->kd", r, d), second, truth)
 
 
-def assert_same(found, expected):
-    for got, wanted in zip(found.parts(), expected.parts(), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=INTEGRAL, atol=INTEGRAL)
+def assert_same(result, expected):
+    for actual, target in zip(result.parts(), expected.parts(), strict=True):
+        np.testing.assert_allclose(actual, target, rtol=INTEGRAL, atol=INTEGRAL)
 
 
 @every_covariance
@@ -49,17 +49,17 @@ def test_moves_leave_local_optima_of_surplus_components(covariance):
     X = draws(0, 200, [[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]])
     model = model_of(covariance, 5, 2, weight_concentration_prior=0.01)
     start = np.random.default_rng(0).choice(X, 5, replace=False)
-    alone = model.fit(X, initial_means=start, max_iter=3000)
+    single = model.fit(X, initial_means=start, max_iter=3000)
     moved = model.fit(X, initial_means=start, max_iter=3000, moves=True)
-    assert alone.converged
+    assert single.converged
     assert moved.converged
-    assert moved.elbo > alone.elbo + 1.0
-    assert np.sum(moved.counts > 1) < np.sum(alone.counts > 1)
+    assert moved.elbo > single.elbo + 1.0
+    assert np.sum(moved.counts > 1) < np.sum(single.counts > 1)
     accepted = moved.trace["moves"]
     assert len(accepted) > 0
-    assert np.all(moved.trace["elbo"][accepted - 1] > alone.elbo)
+    assert np.all(moved.trace["elbo"][accepted - 1] > single.elbo)
     assert len(moved.trace["elbo"]) == len(moved.trace["change"]) == moved.n_iter
-    assert np.all(np.diff(moved.trace["elbo"]) > -1e-12 * abs(alone.elbo))
+    assert np.all(np.diff(moved.trace["elbo"]) > -1e-12 * abs(single.elbo))
     assert moved.trace["elbo"][-1] == moved.elbo
     with pytest.warns(cavity.ConvergenceWarning):
         assert model.fit(X, initial_means=start, max_iter=30, moves=True).n_iter == 30
@@ -68,24 +68,24 @@ def test_moves_leave_local_optima_of_surplus_components(covariance):
 def test_passes_after_which_moves_were_accepted_count_those_that_chose_the_start():
     X, seen = draws(7, 400, [[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]]), []
     model = cavity.GaussianMixture(8, "tied", "stick_breaking")
-    alone = model.fit(X, max_iter=5000)
+    single = model.fit(X, max_iter=5000)
     moved = model.fit(X, max_iter=5000, moves=True, callback=writing(seen))
     accepted = moved.trace["moves"]
     assert len(accepted) > 0
-    assert np.all(accepted > alone.n_iter)
-    assert np.all(moved.trace["elbo"][accepted - 1] > alone.elbo)
-    assert np.array_equal(moved.trace["elbo"][: alone.n_iter], alone.trace["elbo"])
+    assert np.all(accepted > single.n_iter)
+    assert np.all(moved.trace["elbo"][accepted - 1] > single.elbo)
+    assert np.array_equal(moved.trace["elbo"][: single.n_iter], single.trace["elbo"])
     assert seen[-1] == (moved.n_iter, moved.elbo)
 
 
 def test_moves_change_nothing_at_the_best_optimum():
     X = draws(6, 600, [[-4.0], [4.0]])
     model = model_of("full", 2, 1)
-    alone, moved = model.fit(X), model.fit(X, moves=True)
-    assert moved.elbo == alone.elbo
+    single, moved = model.fit(X), model.fit(X, moves=True)
+    assert moved.elbo == single.elbo
     assert moved.trace["moves"].size == 0
-    assert moved.n_iter > alone.n_iter
-    assert np.array_equal(moved.mean, alone.mean)
+    assert moved.n_iter > single.n_iter
+    assert np.array_equal(moved.mean, single.mean)
 
 
 def test_sticks_are_put_in_order_of_size():

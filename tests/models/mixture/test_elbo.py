@@ -35,10 +35,10 @@ def test_wisharts(size, dim):
     nu, nu0 = dim + rng.gamma(3.0, size, (2, 3))
     scatter = np.array([nu, nu0])[:, :, None, None] * (root @ np.swapaxes(root, -1, -2) + np.eye(dim))
     factor = np.linalg.cholesky(scatter)
-    inverse = np.array([invert_lower(each) for each in factor[0]])
-    found = elbo.compute_wishart_kls(nu, factor[0], inverse, nu0, factor[1])
+    inverse = np.array([invert_lower(item) for item in factor[0]])
+    result = elbo.compute_wishart_kls(nu, factor[0], inverse, nu0, factor[1])
     for k in range(3):
         expected = cavity.kl(Wishart(nu[k], scatter[0, k]), Wishart(nu0[k], scatter[1, k]))
-        assert found[k] == pytest.approx(expected, rel=INTEGRAL, abs=ROOT_EPS)
+        assert result[k] == pytest.approx(expected, rel=INTEGRAL, abs=ROOT_EPS)
     same = elbo.compute_wishart_kls(nu, factor[0], inverse, nu, factor[0])
     np.testing.assert_allclose(same, 0.0, atol=LAST_BIT * size)

@@ -213,7 +213,7 @@ def test_renewed_is_the_optimum_and_conjugate(kind, seed, strength):
     X, r = rng.normal(size=(n, dim)), rng.dirichlet(np.ones(k), size=n)
     prior = random_factors(rng, kind, k, dim)
     prior = type(prior)(prior.mean, strength * prior.beta, *[getattr(prior, name) for name in prior.__slots__[2:]])
-    found = []
+    results = []
     for start in (prior.mean, rng.normal(size=(k, dim))):
         d = X[:, None, :] - start
         first = np.einsum("nk,nkd->kd", r, d)
@@ -221,10 +221,10 @@ def test_renewed_is_the_optimum_and_conjugate(kind, seed, strength):
         second = np.einsum("nk,nkd,nke->kde", r, d, d) if full else np.einsum("nk,nkd->kd", r, d * d)
         counts = r.sum(axis=0)[:, None] * np.ones((1, dim if kind == "gaps" else 1))
         about = type(prior)(start, *[getattr(prior, name) for name in prior.__slots__[1:]])
-        found.append(about.update(prior, counts, first, second))
-    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=SOLVES, atol=SUMS)
-    np.testing.assert_allclose(found[0].scatter, found[1].scatter, rtol=AT_REST, atol=SOLVES)
+        results.append(about.update(prior, counts, first, second))
+    np.testing.assert_allclose(results[0].mean, results[1].mean, rtol=SOLVES, atol=SUMS)
+    np.testing.assert_allclose(results[0].scatter, results[1].scatter, rtol=AT_REST, atol=SOLVES)
     totals = r.T @ X
     expected = (prior.beta * prior.mean + totals) / (prior.beta + r.sum(axis=0)[:, None])
-    np.testing.assert_allclose(found[0].mean, expected, rtol=SOLVES, atol=SUMS)
-    assert found[0].divergence(prior) < 1e3  # also where the prior mean is known to 25 digits
+    np.testing.assert_allclose(results[0].mean, expected, rtol=SOLVES, atol=SUMS)
+    assert results[0].divergence(prior) < 1e3  # also where the prior mean is known to 25 digits

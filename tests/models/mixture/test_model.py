@@ -81,7 +81,7 @@ def test_default_priors_are_those_said(covariance):
     np.testing.assert_allclose(post.model.mean_prior, X.mean(axis=0), rtol=tolerances.SUMS)
     assert post.model.degrees_of_freedom_prior == 2.0
     stated = {name: getattr(post.model, name) for name in ("mean_prior", "covariance_prior")}
-    given = cavity.GaussianMixture(
+    values = cavity.GaussianMixture(
         3,
         covariance,
         weight_concentration_prior=1 / 3,
@@ -89,7 +89,7 @@ def test_default_priors_are_those_said(covariance):
         degrees_of_freedom_prior=2.0,
         **stated,
     )
-    assert given.fit(X).elbo == post.elbo
+    assert values.fit(X).elbo == post.elbo
     settled = cavity.GaussianMixture(3, covariance).settle(X)
     assert settled == post.model
 
@@ -190,9 +190,9 @@ def test_fixed_point(covariance, weights):
     post = model_of(covariance, 3, 2, weights).fit(X, tol=1e-15)
     assert post.converged
     w, prior, q = np.ones(len(X)), prior_of(post.model), factors_of(post)
-    again, _ = ref.cavi_step(X, w, prior, q)
+    second, _ = ref.cavi_step(X, w, prior, q)
     for name in q:
-        np.testing.assert_allclose(again[name], q[name], rtol=tolerances.SLOPES, atol=tolerances.EARLY, err_msg=name)
+        np.testing.assert_allclose(second[name], q[name], rtol=tolerances.SLOPES, atol=tolerances.EARLY, err_msg=name)
     assert reference_elbo(X, w, post) == pytest.approx(post.elbo, rel=tolerances.SOLVES)
 
 
@@ -410,9 +410,9 @@ def test_callback_stops_and_one_pass_is_not_convergence():
     assert (post.n_iter, post.converged) == (1, False)
     assert seen == [(1, post.elbo)]
     with pytest.warns(cavity.ConvergenceWarning, match="max_iter reached") as caught:
-        again = post.update(X, max_iter=1)
+        second = post.update(X, max_iter=1)
     assert caught[0].filename == __file__
-    assert not again.converged
+    assert not second.converged
 
 
 def test_callback_goes_on_from_the_passes_that_chose_the_start_and_stops_moves():

@@ -43,7 +43,7 @@ def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
     x = np.array([0.5, -1.0])
     mp.mp.dps = 50
     beta, nu = mp.mpf(float(np.ravel(post.mean_precision)[0])), mp.mpf(float(np.ravel(post.degrees_of_freedom)[0]))
-    apart = [mp.mpf(each) - mp.mpf(float(m)) for each, m in zip(x, post.mean[0], strict=True)]
+    apart = [mp.mpf(item) - mp.mpf(float(m)) for item, m in zip(x, post.mean[0], strict=True)]
     scale = np.ravel(post.inverse_scale)
     if covariance in ("full", "tied"):  # one t of nu - 1 degrees of freedom; else each column, or both, of nu
         scale = mp.matrix(scale.reshape(2, 2).tolist()) * (1 + 1 / beta)
@@ -174,10 +174,10 @@ def test_update_is_close_for_clear_components_and_takes_gaps(covariance, weights
     first = model.fit(X[:300], initial_means=start)
     rest = mixtures.with_gaps(X[300:]) if covariance in ("diag", "spherical") else X[300:]
     both = first.update(rest, n_threads=2)
-    whole = model.fit(np.vstack([X[:300], rest]), initial_means=start)
-    np.testing.assert_allclose(both.mean, whole.mean, atol=0.02)
-    np.testing.assert_allclose(both.covariance, whole.covariance, rtol=0.02, atol=0.02)
-    np.testing.assert_allclose(both.counts, whole.counts, rtol=OPTIMUM)
+    full = model.fit(np.vstack([X[:300], rest]), initial_means=start)
+    np.testing.assert_allclose(both.mean, full.mean, atol=0.02)
+    np.testing.assert_allclose(both.covariance, full.covariance, rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(both.counts, full.counts, rtol=OPTIMUM)
     weighted = first.update(X[300:], sample_weight=np.full(300, 2.0))
     assert weighted.n_samples == 900.0
 
@@ -191,11 +191,11 @@ def test_merge_counts_the_data_of_both_and_the_prior_once(covariance, weights):
     assert (merged.n_samples, merged.converged, merged.elbo) == (90.0, False, None)
     clear = mixtures.draws(7, 400, np.array(TWO) * 5.0)
     model, start = mixtures.model_of(covariance, 2, 2, weights), np.array(TWO) * 5.0
-    whole = model.fit(clear, initial_means=start)
+    full = model.fit(clear, initial_means=start)
     a, b = model.fit(clear[:150], initial_means=start), model.fit(clear[150:], initial_means=start[::-1])
     merged = a.merge(b)  # whose components come in the other order
-    mixtures.assert_same_factors(merged, whole, rtol=OPTIMUM, atol=OPTIMUM)
-    np.testing.assert_allclose(merged.counts, whole.counts, rtol=OPTIMUM)
+    mixtures.assert_same_factors(merged, full, rtol=OPTIMUM, atol=OPTIMUM)
+    np.testing.assert_allclose(merged.counts, full.counts, rtol=OPTIMUM)
 
 
 @pytest.mark.sample(3)
@@ -302,17 +302,17 @@ def test_save_keeps_every_bit(tmp_path, weights):
     for covariance in mixtures.COVARIANCES:
         X = data_for(covariance, 12, 50)
         post = mixtures.model_of(covariance, 3, 2, weights, mean_precision_prior=[0.5, 0.6, 0.7]).fit(X)
-        for each in (post, post.update(X), post.forget(0.5), post.merge(post)):
-            each.save(tmp_path / "post.npz")
+        for item in (post, post.update(X), post.forget(0.5), post.merge(post)):
+            item.save(tmp_path / "post.npz")
             back = cavity.load(tmp_path / "post.npz")
-            assert repr(back) == repr(each)
-            assert back.model == each.model
-            assert (back.status, back.converged, back.n_iter) == (each.status, each.converged, each.n_iter)
-            mixtures.assert_same_bits(back, each)
-            np.testing.assert_array_equal(back.log_density(X), each.log_density(X))
-            np.testing.assert_array_equal(back.responsibilities(X), each.responsibilities(X))
-            mixtures.assert_same_bits(back.update(X), each.update(X))
-            for name, values in each.trace.items():
+            assert repr(back) == repr(item)
+            assert back.model == item.model
+            assert (back.status, back.converged, back.n_iter) == (item.status, item.converged, item.n_iter)
+            mixtures.assert_same_bits(back, item)
+            np.testing.assert_array_equal(back.log_density(X), item.log_density(X))
+            np.testing.assert_array_equal(back.responsibilities(X), item.responsibilities(X))
+            mixtures.assert_same_bits(back.update(X), item.update(X))
+            for name, values in item.trace.items():
                 np.testing.assert_array_equal(back.trace[name], values)
 
 
@@ -332,17 +332,17 @@ def test_data_with_and_without_gaps_go_together(covariance, tmp_path):
     X = mixtures.draws(13, 60, TWO)
     X[20:] = mixtures.with_gaps(X[20:])
     model = mixtures.model_of(covariance, 1, 2)
-    whole = model.fit(X)
+    full = model.fit(X)
     plain, gaps = model.fit(X[:20]), model.fit(X[20:])
     for post in (plain.update(X[20:]), gaps.update(X[:20]), plain.merge(gaps), gaps.merge(plain)):
-        mixtures.assert_same_factors(post, whole, rtol=LOSSES, atol=SOLVES)
-        mixtures.assert_same_factors(post.forget(0.4), whole.forget(0.4), rtol=LOSSES, atol=SOLVES)
+        mixtures.assert_same_factors(post, full, rtol=LOSSES, atol=SOLVES)
+        mixtures.assert_same_factors(post.forget(0.4), full.forget(0.4), rtol=LOSSES, atol=SOLVES)
         post.save(tmp_path / "post.npz")
         mixtures.assert_same_factors(
-            cavity.load(tmp_path / "post.npz").merge(plain), whole.merge(plain), rtol=LOSSES, atol=SOLVES
+            cavity.load(tmp_path / "post.npz").merge(plain), full.merge(plain), rtol=LOSSES, atol=SOLVES
         )
     only = np.column_stack([X[:20, 0], np.full(20, np.nan)])  # more of the first column alone
-    more = whole.update(only)
+    more = full.update(only)
     mixtures.assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=LOSSES, atol=SOLVES)
 
 

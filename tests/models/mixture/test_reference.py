@@ -149,7 +149,7 @@ def draw_precision(rng, prior, q):
         "full": lambda: drawn,
         "tied": lambda: drawn * k,
         "diag": lambda: [np.diag(row) for row in np.reshape(drawn, (k, -1))],
-        "spherical": lambda: [each * np.eye(2) for each in drawn],
+        "spherical": lambda: [item * np.eye(2) for item in drawn],
     }
     return shaped[prior["covariance"]](), total
 
@@ -184,11 +184,11 @@ def test_elbo_after_an_e_step_is_the_sum_of_log_normalisers_less_two_divergences
     prior, X = draw_prior(rng, covariance, weights, 3), draw_points(rng, covariance, 9, 3)
     w, q = rng.uniform(0.5, 2.0, size=9), draw_q(rng, X, prior, 3)
     log_rho = ref.expected_log_pi(prior, q) + ref.expected_log_density(X, prior, q)
-    found = ref.terms(X, w, prior, q, ref.e_step(X, prior, q))
-    of_points = found["x"] + found["z"] + found["q(z)"]
+    result = ref.terms(X, w, prior, q, ref.e_step(X, prior, q))
+    of_points = result["x"] + result["z"] + result["q(z)"]
     assert of_points == pytest.approx(w @ special.logsumexp(log_rho, axis=1), rel=SUMS)
-    assert found["pi"] + found["q(pi)"] < 0.0
-    assert found["mu"] + found["q(mu)"] + found["L"] + found["q(L)"] < 0.0
+    assert result["pi"] + result["q(pi)"] < 0.0
+    assert result["mu"] + result["q(mu)"] + result["L"] + result["q(L)"] < 0.0
 
 
 @every_kind
@@ -215,8 +215,8 @@ def test_the_evidence_is_the_product_of_predictive_densities(covariance, weights
     for n, x in enumerate(X):
         q, k = ref.m_step(X[:n], np.ones(n), prior, hard[:n]), np.argmax(hard[n])
         total += np.log(ref.expected_pi(prior, q)[k]) + ref.log_component(x, prior, q, k)
-    given = ref.log_p_given(X, prior, hard, ref.log_constant_before(X, prior, 3))
-    assert ref.log_p_assigned(hard, prior) + given == pytest.approx(total, rel=SOLVES)
+    values = ref.log_p_given(X, prior, hard, ref.log_constant_before(X, prior, 3))
+    assert ref.log_p_assigned(hard, prior) + values == pytest.approx(total, rel=SOLVES)
     q = ref.m_step(X[:0], np.ones(0), prior, np.zeros((0, 3)))
     assert ref.log_evidence(X[:1], prior, 3) == pytest.approx(ref.log_predictive(X[0], prior, q), rel=SOLVES)
 
@@ -235,7 +235,7 @@ def test_evidence_and_bound_of_one_dimension_against_quadrature(covariance):
         stats.gamma.logpdf(np.exp(t), nu0 / 2, scale=2 / V0)
         + t
         + stats.norm.logpdf(mu, m0, np.exp(-t / 2) / np.sqrt(beta0))
-        + sum(stats.norm.logpdf(each, mu, np.exp(-t / 2)) for each in y)
+        + sum(stats.norm.logpdf(item, mu, np.exp(-t / 2)) for item in y)
     )
     exact = np.log(integrate.trapezoid(integrate.trapezoid(values, t, axis=1), mu[:, 0]))
     X = y[:, None]

@@ -298,9 +298,9 @@ def test_stochastic_fit_of_an_iterator(covariance, tmp_path):
 def test_inputs_are_left_alone():
     X, w, start = draws(10, 60, THREE), np.linspace(0.1, 1.0, 60), np.array(THREE)
     prior = np.eye(2)
-    before = [each.copy() for each in (X, w, start, prior)]
-    for each in (X, w, start, prior):
-        each.flags.writeable = False
+    before = [item.copy() for item in (X, w, start, prior)]
+    for value in (X, w, start, prior):
+        value.flags.writeable = False
     model = cavity.GaussianMixture(3, covariance_prior=prior)
     post = model.fit(X, sample_weight=w, initial_means=start)
     assert post.update(X).log_density(X).flags.writeable
@@ -491,6 +491,6 @@ def test_a_pass_can_be_sent_to_another_process():
     with_weights = np.random.default_rng(0).gamma(1.0, size=300)
     step = e_step.EStep.flat(Scaling.around(X.min(0), X.max(0), X.mean(0), False), True)
     sent = sum_run, BlockRun(0, 300, 128, (X, with_weights)), step
-    task, *given = pickle.loads(pickle.dumps(sent))
-    for found, expected in zip(task(*given), sum_run(*sent[1:]), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    task, *values = pickle.loads(pickle.dumps(sent))
+    for result, expected in zip(task(*values), sum_run(*sent[1:]), strict=True):
+        np.testing.assert_array_equal(result, expected)

@@ -41,9 +41,9 @@ def test_kmeans_is_that_of_the_definition(monkeypatch, d):
         rng = np.random.default_rng([seed, d])
         points, weight = rng.normal(size=(60, d)), rng.uniform(0.2, 3.0, size=60)
         centres = ref.seeds(points, weight, 4, start.SEED_CANDIDATES)
-        wanted = ref.lloyd(points, weight, centres)
+        expected = ref.lloyd(points, weight, centres)
         labels = start.choose_labels(points, weight, 4, "kmeans")
-        assert ref.adjusted_rand(labels, wanted) == 1.0
+        assert ref.adjusted_rand(labels, expected) == 1.0
 
 
 def test_the_first_cut_is_the_best_across_the_first_axis(monkeypatch):
@@ -52,13 +52,13 @@ def test_the_first_cut_is_the_best_across_the_first_axis(monkeypatch):
         rng = np.random.default_rng(seed)
         points, weight = rng.normal(size=(50, 3)) * [1.0, 0.5, 0.7], rng.uniform(0.2, 3.0, size=50)
         cloud = start._order_points(points, weight, False)
-        wanted, gain = ref.best_cut(points, weight)
-        found, members, above = start._split_cluster(cloud, np.arange(50))
-        assert found * weight.max() == pytest.approx(gain, rel=SOLVES)
+        expected, gain = ref.best_cut(points, weight)
+        result, members, above = start._split_cluster(cloud, np.arange(50))
+        assert result * weight.max() == pytest.approx(gain, rel=SOLVES)
         labels = np.empty(50, dtype=int)
         labels[cloud.order[members]] = above
-        assert ref.adjusted_rand(labels, wanted) == 1.0
-        means = [np.average(points[wanted == j], axis=0, weights=weight[wanted == j]) for j in (0, 1)]
+        assert ref.adjusted_rand(labels, expected) == 1.0
+        means = [np.average(points[expected == j], axis=0, weights=weight[expected == j]) for j in (0, 1)]
         nearest = np.argmin([np.sum((points - m) ** 2, axis=1) for m in means], axis=0)
         assert ref.adjusted_rand(start.choose_labels(points, weight, 2, "split"), nearest) == 1.0
 
@@ -72,7 +72,7 @@ def test_principal_shares_are_equal_and_in_order():
     assert np.all(np.diff(labels[np.argsort(place)]) >= 0)
     heavy = np.where(place > np.median(place), 3.0, 1.0)
     shares = np.bincount(start.choose_labels(points, heavy, 4, "principal"), heavy)
-    np.testing.assert_allclose(shares, heavy.sum() / 4, atol=3.0)
+    np.testing.assert_allclose(shares, heavy.sum() / 4, atol=2.0)
 
 
 @pytest.mark.sample(5)
@@ -81,9 +81,9 @@ def test_principal_shares_are_equal_and_in_order():
 def test_separated_clusters_are_all_found(k, d):
     for seed in range(3):
         points, truth = clusters([seed, d], k, d)
-        found = {m: ref.adjusted_rand(labels, truth) for m, labels in every_start(points, None, k).items()}
-        assert found["kmeans"] == 1.0
-        assert max(found["split"], found["random"]) == 1.0
+        result = {m: ref.adjusted_rand(labels, truth) for m, labels in every_start(points, None, k).items()}
+        assert result["kmeans"] == 1.0
+        assert max(result["split"], result["random"]) == 1.0
 
 
 @pytest.mark.sample(2)
@@ -173,9 +173,9 @@ def test_missing_entries_stand_at_the_mean_of_those_seen():
     for method in start.DETERMINISTIC_METHODS:
         labels = start.choose_labels(np.where(holes, np.nan, points), None, 5, method, missing=True)
         np.testing.assert_array_equal(labels, start.choose_labels(filled, None, 5, method))
-        whole = ~holes.any(axis=1)
+        full = ~holes.any(axis=1)
         if method == "kmeans":
-            assert ref.adjusted_rand(labels[whole], truth[whole]) > 0.99
+            assert ref.adjusted_rand(labels[full], truth[full]) > 0.99
     empty = np.column_stack([points, np.full(len(points), np.nan)])  # a column of which nothing was seen
     np.testing.assert_array_equal(
         start.choose_labels(empty, None, 5, "kmeans", missing=True), start.choose_labels(points, None, 5, "kmeans")
@@ -184,10 +184,10 @@ def test_missing_entries_stand_at_the_mean_of_those_seen():
 
 def test_candidates_differ_as_partitions():
     points = np.random.default_rng(10).normal(size=(300, 2))
-    found = list(start.propose_labels(points, None, 6))
-    assert len(found) == 3
-    for i, one in enumerate(found):
-        assert all(ref.adjusted_rand(one, other) < 1.0 for other in found[:i])
+    result = list(start.propose_labels(points, None, 6))
+    assert len(result) == 3
+    for i, one in enumerate(result):
+        assert all(ref.adjusted_rand(one, other) < 1.0 for other in result[:i])
     assert len(list(start.propose_labels(points, None, 1))) == 1
     apart, _ = clusters(11, 6, 2)
     assert len(list(start.propose_labels(apart, None, 6))) == 2  # kmeans and split agree

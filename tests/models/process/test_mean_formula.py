@@ -48,9 +48,9 @@ def test_coefficients_and_predictions_are_those_of_the_equations():
     )
     np.testing.assert_allclose(posterior.predict(new)[0], mean, rtol=SOLVES)
     np.testing.assert_allclose(posterior.predict(new)[1], variance, rtol=AT_REST)
-    whole = K + H @ B @ H.T
+    full = K + H @ B @ H.T
     rest = TABLE["y"] - H @ b
-    evidence = -0.5 * (rest @ np.linalg.solve(whole, rest) + np.linalg.slogdet(whole)[1] + N * np.log(2 * np.pi))
+    evidence = -0.5 * (rest @ np.linalg.solve(full, rest) + np.linalg.slogdet(full)[1] + N * np.log(2 * np.pi))
     np.testing.assert_allclose(posterior.log_evidence, evidence, rtol=AT_REST)
 
 
@@ -77,15 +77,15 @@ def test_by_expectation_propagation_it_is_the_model_of_these_columns():
 def test_streams_have_the_coefficients_of_all_rows():
     stream = cavity.StreamingGP(COVARIANCE, MODEL.likelihood, mean=FORMULA, tolerance=1e-9, jitter=1e-12)
     state = stream.fit(ROWS.iloc[::2], "y", learn=False)
-    again = cavity.GaussianProcess(state.model.covariance, MODEL.likelihood, mean=state.model.mean)
+    second = cavity.GaussianProcess(state.model.covariance, MODEL.likelihood, mean=state.model.mean)
     state.update(ROWS.iloc[1::2].drop(columns="site").assign(site=ROWS["site"].iloc[1::2]), "y")
     columns = np.column_stack([TABLE[["t", "age"]], H])
-    exact = again.fit(columns, TABLE["y"], learn=False)
+    exact = second.fit(columns, TABLE["y"], learn=False)
     mean, sd = state.predict(ROWS)[0], np.sqrt(exact.predict(columns)[1])
     assert np.max(np.abs(mean - exact.predict(columns)[0]) / sd) < EXPANSION
-    table, whole = state.summary().below, fit().summary().below
-    assert table.names == whole.names
-    assert np.max(np.abs(table.columns["mean"] - whole.columns["mean"]) / whole.columns["sd"]) < 0.1  # another prior
+    table, full = state.summary().below, fit().summary().below
+    assert table.names == full.names
+    assert np.max(np.abs(table.columns["mean"] - full.columns["mean"]) / full.columns["sd"]) < 0.1  # another prior
 
 
 @pytest.mark.parametrize("model", [MODEL, cavity.StreamingGP(COVARIANCE, MODEL.likelihood, mean=FORMULA)])

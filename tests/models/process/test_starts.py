@@ -127,16 +127,16 @@ def test_regression_finds_the_maximum_and_the_truth_in_its_error_bars(seed):
     X, _, y = simulated(seed=seed)
     learnt = GaussianProcess(covariances.RBF(1.0, 1.0), likelihoods.Gaussian(1.0)).fit(X, y)
     assert learnt.converged
-    found = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
+    result = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
     objective = dense_objective(X, y)
     best = minimize(objective, TRUTH, method="Nelder-Mead", options=dict(xatol=1e-6, fatol=1e-9, maxiter=2000))
-    assert learnt.log_evidence == pytest.approx(-objective(found), abs=EARLY)
+    assert learnt.log_evidence == pytest.approx(-objective(result), abs=EARLY)
     assert learnt.log_evidence > -best.fun - 1e-5
-    np.testing.assert_allclose(found, best.x, rtol=0, atol=5e-3)
+    np.testing.assert_allclose(result, best.x, rtol=0, atol=5e-3)
     assert np.max(np.abs(learnt.log_evidence_gradient)) < 1e-2
     # 3.5 sd of the Laplace approximation of the likelihood of the parameters
-    sd = np.sqrt(np.diag(np.linalg.inv(hessian(objective, found))))
-    assert np.all(np.abs(found - TRUTH) < 3.5 * sd)
+    sd = np.sqrt(np.diag(np.linalg.inv(hessian(objective, result))))
+    assert np.all(np.abs(result - TRUTH) < 3.5 * sd)
     assert np.all(sd < 0.7)
 
 
@@ -146,13 +146,13 @@ def test_classification_recovers_the_lengthscale():
     y = np.random.default_rng(5).random(250) < norm.cdf(f)
     learnt = GaussianProcess(covariances.RBF(1.0, 2.0), likelihoods.Probit()).fit(X, y)
     assert learnt.converged
-    found = learnt.model.covariance.log_parameters
+    result = learnt.model.covariance.log_parameters
 
     def objective(t):
         return -evidence_at(learnt.model.covariance, t, likelihoods.Probit(), X, y)
 
-    sd = np.sqrt(np.diag(np.linalg.inv(hessian(objective, found, 0.02))))
-    assert np.all(np.abs(found - TRUTH[:2]) < 3.5 * sd)
+    sd = np.sqrt(np.diag(np.linalg.inv(hessian(objective, result, 0.02))))
+    assert np.all(np.abs(result - TRUTH[:2]) < 3.5 * sd)
     assert np.all(sd < 0.8)
     assert np.max(np.abs(learnt.log_evidence_gradient)) < 1e-2
 
@@ -177,9 +177,9 @@ def test_the_scale_of_the_likelihood_is_learnt(name, parameter):
     assert evidence(best) == pytest.approx(learnt.log_evidence, abs=OPTIMUM)
     for factor in (0.7, 1.4):
         assert evidence(best * factor) < learnt.log_evidence
-    kept = GaussianProcess(covariance()[0], likelihood).fit(X, y, learn="covariance")
-    assert kept.model.likelihood == likelihood
-    assert kept.log_evidence <= learnt.log_evidence + 1e-6
+    stored = GaussianProcess(covariance()[0], likelihood).fit(X, y, learn="covariance")
+    assert stored.model.likelihood == likelihood
+    assert stored.log_evidence <= learnt.log_evidence + 1e-6
 
 
 @pytest.mark.parametrize("name", ["Gaussian", "Probit", "Poisson"])
@@ -243,8 +243,8 @@ def test_learning_never_lowers_the_evidence(name):
         assert np.all(np.abs(free[inside]) < 2e-2)
         assert np.all(free[theta <= bounds[:, 0] + 1e-6] < 1e-6)
         assert np.all(free[theta >= bounds[:, 1] - 1e-6] > -1e-6)
-        again = learnt.model.fit(X, y, learn=False)
-        assert again.log_evidence == pytest.approx(learnt.log_evidence, abs=OPTIMUM)
+        second = learnt.model.fit(X, y, learn=False)
+        assert second.log_evidence == pytest.approx(learnt.log_evidence, abs=OPTIMUM)
 
 
 def test_fixed_parameters_and_bounds_are_kept():
@@ -323,15 +323,15 @@ def test_a_callback_hears_of_searches_for_gaussian_noise_and_stops_them():
     """At the best settings so far, of which the posterior is the exact one."""
     likelihood, X, y = problem("Gaussian", n=40)
     model, events = GaussianProcess(covariance()[0], likelihood), []
-    whole = model.fit(X, y, n_starts=2, callback=events.append)
+    full = model.fit(X, y, n_starts=2, callback=events.append)
     stages = list(dict.fromkeys(event.stage for event in events))
     assert stages == ["starting points", "search 1 of 2", "search 2 of 2"]
-    assert len(events) == len(whole.trace["learning"])
-    assert max(event.objective for event in events) == max(whole.trace["learning"])
+    assert len(events) == len(full.trace["learning"])
+    assert max(event.objective for event in events) == max(full.trace["learning"])
     for stop in (1, 5, 8):
-        heard = itertools.count(1)
+        reports = itertools.count(1)
         with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback with a gradient") as caught:
-            stopped = model.fit(X, y, callback=lambda _, heard=heard, stop=stop: next(heard) == stop)
+            stopped = model.fit(X, y, callback=lambda _, reports=reports, stop=stop: next(reports) == stop)
         assert len(caught) == 1
         assert (stopped.converged, stopped.status) == (False, "stopped by callback")
         values = stopped.trace["learning"]

@@ -86,9 +86,9 @@ def test_newton_ends_where_sweeps_do(settings):
     np.testing.assert_allclose(newton.mean, sweeps.mean, atol=EARLY)
     np.testing.assert_allclose(newton.covariance, sweeps.covariance, atol=EARLY)
     assert abs(newton.elbo - sweeps.elbo) < LOSSES * abs(newton.elbo)
-    heard = model.fit(X, y, tol=1e-13, callback=lambda event: events.append(event.n_iter))
-    np.testing.assert_array_equal(heard.mean, newton.mean)
-    assert (heard.elbo, events) == (newton.elbo, list(range(1, newton.n_iter + 1)))
+    reports = model.fit(X, y, tol=1e-13, callback=lambda event: events.append(event.n_iter))
+    np.testing.assert_array_equal(reports.mean, newton.mean)
+    assert (reports.elbo, events) == (newton.elbo, list(range(1, newton.n_iter + 1)))
 
 
 @pytest.mark.parametrize("ard", [False, True])
@@ -244,7 +244,7 @@ def test_linear_intercept_is_no_part_of_the_learnt_prior(ard):
         assert post.alpha.shape == pytest.approx(0.3 + 2)
         assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=OPTIMUM)
     alphas = list(zip(*np.broadcast_arrays(post.alpha.shape, post.alpha.rate, np.ones(4)), strict=True))
-    alphas = [each[:2] for each in alphas] if ard else [(post.alpha.shape, post.alpha.rate)]
+    alphas = [item[:2] for item in alphas] if ard else [(post.alpha.shape, post.alpha.rate)]
     elbo = ref.linear_elbo_with_intercept(ones, y - m, mean, S, alphas, noise, (0.3, 0.2), (0.4, 0.1), v)
     assert post.elbo == pytest.approx(elbo, rel=AT_REST)
     trace = post.trace["elbo"]
@@ -569,17 +569,17 @@ def test_any_kind_of_array_gives_the_same_bits():
 
 def test_fits_at_the_same_time_and_interrupted_ones():
     X, y = problem(16, n=200, d=6)
-    alone = cavity.LinearRegression(intercept=False, ard=True).fit(X, y)
+    single = cavity.LinearRegression(intercept=False, ard=True).fit(X, y)
     with ThreadPoolExecutor(2) as pool:
         for post in pool.map(lambda _: cavity.LinearRegression(intercept=False, ard=True).fit(X, y), range(6)):
-            np.testing.assert_array_equal(post.mean, alone.mean)
+            np.testing.assert_array_equal(post.mean, single.mean)
 
     def interrupt(event):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         cavity.LinearRegression(intercept=False, ard=True).fit(X, y, callback=interrupt)
-    assert cavity.LinearRegression(intercept=False, ard=True).fit(X, y).elbo == alone.elbo
+    assert cavity.LinearRegression(intercept=False, ard=True).fit(X, y).elbo == single.elbo
 
 
 def test_gamma_prior_of_one_alpha_is_shared():
@@ -598,8 +598,10 @@ def test_logistic_with_surplus_columns_converges(n, d, ard):
     X, y = labels(n, n, d)
     post = cavity.LogisticRegression(intercept=False, prior_variance=None, ard=ard).fit(X, y)
     assert post.converged
-    again = cavity.LogisticRegression(intercept=False, prior_variance=None, ard=ard).fit(X, y, tol=1e-13, max_iter=5000)
-    assert again.elbo - post.elbo < 3e-10 * n + 1e-12 * abs(post.elbo)
+    second = cavity.LogisticRegression(intercept=False, prior_variance=None, ard=ard).fit(
+        X, y, tol=1e-13, max_iter=5000
+    )
+    assert second.elbo - post.elbo < 3e-10 * n + 1e-12 * abs(post.elbo)
 
 
 def test_curvature_of_the_bound_at_zero_and_beside_it():

@@ -54,9 +54,9 @@ def test_increment_and_gradient_agree_with_integrals_in_40_digits(which, alpha, 
             ahead, behind = ([p + sign * h * (i == j) for i, p in enumerate(place)] for sign in (1, -1))
             slopes.append((value(ahead, log_noise) - value(behind, log_noise)) / (2 * h))
         by_noise = (value(place, log_noise + h) - value(place, log_noise - h)) / (2 * h)
-    increment, found = case.library(start, kernel)
-    assert found.log_evidence == pytest.approx(expected, rel=LOSSES, abs=LOSSES)
-    by_covariance, by_mean, by_scale = increment.gradient(found)
+    increment, result = case.library(start, kernel)
+    assert result.log_evidence == pytest.approx(expected, rel=LOSSES, abs=LOSSES)
+    by_covariance, by_mean, by_scale = increment.gradient(result)
     size = max(abs(float(s)) for s in slopes)
     np.testing.assert_allclose(by_covariance, [float(s) for s in slopes], rtol=AT_REST, atol=AT_REST * size)
     assert by_mean.size == 0
@@ -72,12 +72,12 @@ def test_without_inducing_points_rows_are_on_their_own(alpha):
     X, y, _ = rows_of(7)
     v, n, Z = 1.3, 0.2, np.zeros((0, 2))
     increment = BoundIncrement(None, Z, rows_in(X, y), model_of(alpha), THREADS)
-    found = increment.at(settings_of(covariances.RBF(v, lengthscale=0.8), n))
+    result = increment.at(settings_of(covariances.RBF(v, lengthscale=0.8), n))
     total = n + alpha * v
     value = -0.5 * (np.log(2 * np.pi * total) + y**2 / total) - (1 - alpha) * v / (2 * n)
     by_total = -0.5 / total + 0.5 * y**2 / total**2
-    by_covariance, _, by_scale = increment.gradient(found)
-    assert found.log_evidence == pytest.approx(np.sum(value), rel=SUMS)
+    by_covariance, _, by_scale = increment.gradient(result)
+    assert result.log_evidence == pytest.approx(np.sum(value), rel=SUMS)
     by_variance = np.sum(v * by_total) if alpha else -7 * v / (2 * n)
     np.testing.assert_allclose(by_covariance, [by_variance, 0.0], rtol=SOLVES, atol=LAST_BIT)
     by_noise = n * by_total + (1 - alpha) * v / (2 * n)
@@ -109,10 +109,10 @@ def test_gradient_with_every_covariance(name):
     def value(vector):
         return case.library(kernel, kernel.with_log_parameters(vector))[1].log_evidence
 
-    increment, found = case.library(kernel, kernel)
+    increment, result = case.library(kernel, kernel)
     k = reference.precise(twin)
-    assert found.log_evidence == pytest.approx(float(case.twin(case.old(k), k)), rel=ROOT_EPS)
-    gradient = increment.gradient(found)[0]
+    assert result.log_evidence == pytest.approx(float(case.twin(case.old(k), k)), rel=ROOT_EPS)
+    gradient = increment.gradient(result)[0]
     for j, slope in enumerate(gradient):
         step = h * (np.arange(len(place)) == j)
         low, lower, higher, high = (value(place + k * step) for k in (-2, -1, 1, 2))
@@ -127,7 +127,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
 
     def found(threads):
         increment = BoundIncrement(None, X[:7], rows_in(X, y, w), model_of(alpha), threads)
-        first, second = (increment.at(each) for each in settings)
+        first, second = (increment.at(setting) for setting in settings)
         return [(p.log_evidence, *np.concatenate(increment.gradient(p))) for p in (first, second, first)]
 
     one = found(THREADS)
@@ -151,8 +151,8 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     model = StreamingGP(covariances.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
     first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
     basis = InducingBasis.of(model.covariance, X[:5], JITTER, THREADS)
-    known = add_rows_by_ep(basis, Information.empty(5), first, model, alpha, options, THREADS).information
-    increment = BoundIncrement((basis, known), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
+    truth = add_rows_by_ep(basis, Information.empty(5), first, model, alpha, options, THREADS).information
+    increment = BoundIncrement((basis, truth), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
 
     def value(place):
         scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in list_scales(likelihood)}
@@ -181,7 +181,7 @@ def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
     kernel, (X, y, _) = covariances.Linear(1.0), rows_of(9, d=1)
     bases = [InducingBasis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
     model = StreamingGP(kernel, likelihoods.Gaussian(), alpha=alpha, jitter=0.0)
-    known = add_gaussian_rows(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
-    carried, loss = map_old_factor(known, *bases, alpha, THREADS)
+    truth = add_gaussian_rows(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
+    carried, loss = map_old_factor(truth, *bases, alpha, THREADS)
     assert loss == pytest.approx(0.0, abs=SOLVES)
-    assert carried.factorise().log_bound == pytest.approx(known.log_bound, rel=SUMS)
+    assert carried.factorise().log_bound == pytest.approx(truth.log_bound, rel=SUMS)

@@ -38,11 +38,11 @@ def one_thread():
         yield
 
 
-def greedy(covariance, X, weight=None, kept=None, budget=20, tolerance=1e-3, jitter=JITTER, n_threads=1):
+def greedy(covariance, X, weight=None, stored=None, budget=20, tolerance=1e-3, jitter=JITTER, n_threads=1):
     weight = np.full(len(X), 50.0) if weight is None else weight
-    kept = X[:0] if kept is None else kept
+    stored = X[:0] if stored is None else stored
     with Threads(n_threads) as threads:
-        of = InducingBasis.of(covariance, np.ascontiguousarray(kept), jitter, threads)
+        of = InducingBasis.of(covariance, np.ascontiguousarray(stored), jitter, threads)
         return inducing_choice.choose_greedily(of, X, weight, budget, tolerance, threads)
 
 
@@ -153,15 +153,15 @@ def test_nothing_to_choose():
         (X[:0], np.zeros(0), {}),
         (X, np.zeros(5), {}),
         (X, np.ones(5), {"budget": 0}),
-        (X, np.ones(5), {"kept": X[:3], "budget": 3}),
-        (X, np.ones(5), {"kept": X[:3], "budget": 2}),
-        (X, np.ones(5), {"kept": X}),
+        (X, np.ones(5), {"stored": X[:3], "budget": 3}),
+        (X, np.ones(5), {"stored": X[:3], "budget": 2}),
+        (X, np.ones(5), {"stored": X}),
         (X, np.ones(5), {"tolerance": 1.0}),
     ):
         chosen, left = greedy(covariance, rows, weight, **options)
         assert len(chosen) == 0
-        known = residuals(basis(covariance, options.get("kept", X[:0])), rows) if len(rows) else np.zeros(0)
-        np.testing.assert_allclose(left, known, atol=LAST_BIT)
+        truth = residuals(basis(covariance, options.get("stored", X[:0])), rows) if len(rows) else np.zeros(0)
+        np.testing.assert_allclose(left, truth, atol=LAST_BIT)
 
 
 def test_of_copies_one():
@@ -267,9 +267,9 @@ def test_the_cheapest_points_go(seed):
     T, Q = inducing_choice.compute_precisions(of, np.tril(information.A) + np.tril(information.A, -1).T)
     np.testing.assert_allclose(T, precision, rtol=AT_REST, atol=AT_REST * np.abs(precision).max())
     K = kernels.rbf(1.3, 0.9)(Z, Z)
-    kept, lost = inducing_choice.prune(T, Q, 4)
+    stored, lost = inducing_choice.prune(T, Q, 4)
     naive, naive_lost = reference.pruned(K, list(range(8)), precision, 4, JITTER)
-    assert kept.tolist() == naive
+    assert stored.tolist() == naive
     assert lost == pytest.approx(naive_lost, rel=EARLY)
 
 
@@ -318,11 +318,11 @@ def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
     assert origin(of, done).tolist() in ([0, 2, 3, -1], [1, 2, 3, -1])
     assert done.basis.Z[-1] == 20.0
     assert 0 <= done.loss < 20
-    again = taken_in(done.basis, done.information, np.repeat(done.basis.Z, 20, axis=0), np.full(80, 50.0))
-    kept = choose(done.basis, again, np.array([[40.0]]), np.array([50.0]), 4, waiting)
-    assert kept.basis is done.basis  # all four are worth more than that row, which is remembered
-    assert kept.waiting.X.tolist() == [[40.0]]
-    assert kept.waiting.patience == 2 * kept.waiting.debt > 0
+    second = taken_in(done.basis, done.information, np.repeat(done.basis.Z, 20, axis=0), np.full(80, 50.0))
+    stored = choose(done.basis, second, np.array([[40.0]]), np.array([50.0]), 4, waiting)
+    assert stored.basis is done.basis  # all four are worth more than that row, which is remembered
+    assert stored.waiting.X.tolist() == [[40.0]]
+    assert stored.waiting.patience == 2 * stored.waiting.debt > 0
 
 
 def test_nothing_is_done_without_need():
@@ -335,8 +335,8 @@ def test_nothing_is_done_without_need():
         assert done.waiting is waiting
         assert done.loss == 0.0
     X = np.random.default_rng(1).uniform(1, 4, (20, 2))
-    known = residuals(of, X)
-    one, two = (choose(of, information, X, np.full(20, 5.0), 8, None, known if i else None) for i in range(2))
+    truth = residuals(of, X)
+    one, two = (choose(of, information, X, np.full(20, 5.0), 8, None, truth if i else None) for i in range(2))
     np.testing.assert_array_equal(one.basis.Z, two.basis.Z)
 
 
@@ -553,13 +553,13 @@ def test_a_saved_state_goes_on_in_the_same_bits(tmp_path, size):
     state.save(tmp_path / "state.npz")
     other, copy = cavity.load(tmp_path / "state.npz"), state.copy()
     for low in range(120, 180, size):
-        for each in (state, other, copy):
-            each.update(X[low : low + size], y[low : low + size])
-    for each in (other, copy):
-        np.testing.assert_array_equal(state.inducing, each.inducing)
-        np.testing.assert_array_equal(state.inducing_ids, each.inducing_ids)
-        np.testing.assert_array_equal(state.predict(X), each.predict(X))
-        assert state.log_bound == each.log_bound
+        for item in (state, other, copy):
+            item.update(X[low : low + size], y[low : low + size])
+    for item in (other, copy):
+        np.testing.assert_array_equal(state.inducing, item.inducing)
+        np.testing.assert_array_equal(state.inducing_ids, item.inducing_ids)
+        np.testing.assert_array_equal(state.predict(X), item.predict(X))
+        assert state.log_bound == item.log_bound
 
 
 def test_given_points_stay():
@@ -594,13 +594,13 @@ def test_labels_move_points_too():
     st.integers(0, 5),
 )
 @examples(150)
-def test_what_is_chosen_has_a_cholesky_triangle(name, kind, d, seed, jitter, kept):
+def test_what_is_chosen_has_a_cholesky_triangle(name, kind, d, seed, jitter, stored):
     covariance, X = COVARIANCES[name], hard(kind, 64, d, seed)
     scale = covariance.diagonal(X)
     weight = np.full(64, 1e12) / max(scale.max(), 1e-300)
-    first, _ = greedy(covariance, X[::-1].copy(), weight, budget=kept, tolerance=0.0, jitter=jitter)
+    first, _ = greedy(covariance, X[::-1].copy(), weight, budget=stored, tolerance=0.0, jitter=jitter)
     Z = X[::-1][first]
-    chosen, left = greedy(covariance, X, weight, kept=Z, budget=64, tolerance=0.0, jitter=jitter)
+    chosen, left = greedy(covariance, X, weight, stored=Z, budget=64, tolerance=0.0, jitter=jitter)
     done = basis(covariance, np.concatenate([Z, X[chosen]]), jitter)  # raises if there is none
     assert np.all(np.diagonal(done.factor) > 0)
     assert np.all(np.isfinite(left))
@@ -618,7 +618,7 @@ def test_what_is_chosen_has_a_cholesky_triangle(name, kind, d, seed, jitter, kep
 def test_more_points_leave_less_of_every_row(seed, name, d):
     covariance, X = COVARIANCES[name], hard("spread", 50, d, seed)
     few, before = greedy(covariance, X, budget=6)
-    more, after = greedy(covariance, X, kept=X[few], budget=18)
+    more, after = greedy(covariance, X, stored=X[few], budget=18)
     assert np.all(after <= before + 1e-12 * covariance.diagonal(X))
     np.testing.assert_allclose(
         after, residuals(basis(covariance, X[[*few, *more]]), X), rtol=0, atol=LOSSES * covariance.diagonal(X).max()
@@ -630,12 +630,12 @@ def test_shards_of_different_regions_share_a_budget():
     regions = [rng.uniform(low, low + 15, (1000, 1)) for low in (0, 15)]
     settings = cavity.StreamingGP(covariances.RBF(lengthscale=0.5), likelihoods.Gaussian(0.01), n_inducing=75)
     shards = [settings.fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=1000), learn=False) for X in regions]
-    assert sum(each.n_inducing for each in shards) > 75
+    assert sum(item.n_inducing for item in shards) > 75
     both = shards[0].copy().merge(shards[1])
     assert both.n_inducing == 75
     assert both.information_lost == both.last_information_lost > 0.0
     for shard, X in zip(shards, regions, strict=True):  # neither half pays for the other
-        here = np.linspace(X.min(), X.max(), 200)[:, None]
-        assert np.std(both.predict(here)[0] - np.sin(here[:, 0])) < 2 * np.std(
-            shard.predict(here)[0] - np.sin(here[:, 0])
+        result = np.linspace(X.min(), X.max(), 200)[:, None]
+        assert np.std(both.predict(result)[0] - np.sin(result[:, 0])) < 2 * np.std(
+            shard.predict(result)[0] - np.sin(result[:, 0])
         )

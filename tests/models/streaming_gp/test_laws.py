@@ -27,9 +27,9 @@ NEW = np.linspace(-4, 4, 9)[:, None]
 
 def assert_predicts(state, mean, variance, atol=1e-9):
     """Compare predictions at NEW."""
-    got = state.predict(NEW)
-    np.testing.assert_allclose(got[0], reference.plain(mean), rtol=0, atol=atol)
-    np.testing.assert_allclose(got[1], reference.plain(variance), rtol=0, atol=atol)
+    actual = state.predict(NEW)
+    np.testing.assert_allclose(actual[0], reference.plain(mean), rtol=0, atol=atol)
+    np.testing.assert_allclose(actual[1], reference.plain(variance), rtol=0, atol=atol)
 
 
 def assert_like(a, b, atol=1e-9):
@@ -171,9 +171,9 @@ def test_every_row_may_have_noise_and_an_offset_of_its_own(seed, alpha):
     assert_state(state, q, value, 1e-7)
     new = p.rng.normal(size=(3, 2))
     predicted, spread = reference.predict(p.k, p.Z, q, new, p.jitter)
-    got = state.predict(new, offset=[1.0, 2.0, 3.0])
-    np.testing.assert_allclose(got[0], predicted + mean[0] + new @ mean[1:] + [1, 2, 3], atol=EARLY)
-    np.testing.assert_allclose(got[1], np.diag(spread), atol=EARLY)
+    actual = state.predict(new, offset=[1.0, 2.0, 3.0])
+    np.testing.assert_allclose(actual[0], predicted + mean[0] + new @ mean[1:] + [1, 2, 3], atol=EARLY)
+    np.testing.assert_allclose(actual[1], np.diag(spread), atol=EARLY)
     np.testing.assert_allclose(state.predict_covariance(new, offset=0)[1], spread, atol=EARLY)
 
 
@@ -201,9 +201,9 @@ def assert_moments(basis, information, q, value, atol):
     """Compare moments in standard deviations, and the bound."""
     mean, S = (reference.plain(part) for part in q)
     sd = np.sqrt(np.diag(S))
-    got = moments(basis, information)
-    np.testing.assert_allclose(got[0] / sd, mean / sd, rtol=0, atol=atol)
-    np.testing.assert_allclose(got[1] / np.outer(sd, sd), S / np.outer(sd, sd), rtol=0, atol=atol)
+    actual = moments(basis, information)
+    np.testing.assert_allclose(actual[0] / sd, mean / sd, rtol=0, atol=atol)
+    np.testing.assert_allclose(actual[1] / np.outer(sd, sd), S / np.outer(sd, sd), rtol=0, atol=atol)
     assert information.log_bound == pytest.approx(reference.plain(value), abs=atol)
 
 
@@ -249,11 +249,11 @@ def test_three_hundred_moves_forget_nothing():
     state = p.fit(p.X[:0], p.y[:0])
     untracked = p.fit(p.X[:0], p.y[:0])
     for i in range(300):
-        for each, shift in ((state, 0.0), (untracked, 1e-12 * (-1) ** i)):
+        for item, shift in ((state, 0.0), (untracked, 1e-12 * (-1) ** i)):
             order = p.rng.permutation(12)
-            basis, information, loss = moved(each, p.covariance, each._now.basis.Z[order] + shift, p.jitter, 0.0)
-            each._now = each._now.after(basis=basis, information=information)
-            each.update(p.X[i : i + 1], p.y[i : i + 1])
+            basis, information, loss = moved(item, p.covariance, item._now.basis.Z[order] + shift, p.jitter, 0.0)
+            item._now = item._now.after(basis=basis, information=information)
+            item.update(p.X[i : i + 1], p.y[i : i + 1])
     truth = p.fit()
     new = np.linspace(-4, 4, 50)[:, None]
     for a, b in zip(state.predict(new), truth.predict(new), strict=True):

@@ -228,9 +228,9 @@ class Stream(RuleBasedStateMachine):
         arguments = arguments[name]
         if name == "row":
             name, arguments = "update", {key: batch[key][:1] for key in ("X", "y")}
-        before, whole = bits(self.state), pickled(self.state)
+        before, full = bits(self.state), pickled(self.state)
         try:
-            getattr(whole, name)(**arguments)
+            getattr(full, name)(**arguments)
         except cavity.NotPositiveDefiniteError:
             assert self.may_be_improper
             return
@@ -239,7 +239,7 @@ class Stream(RuleBasedStateMachine):
             cavity.load(self.path)
         if stopped and bits(self.state) == before:
             return
-        assert_same_bits(self.state, whole)
+        assert_same_bits(self.state, full)
         self.remember(name, arguments, self.memory and self.memory.copy())
 
     # ------------------------------------------------------------------------------------------ what always holds
@@ -261,8 +261,8 @@ class Stream(RuleBasedStateMachine):
 
     @invariant()
     def earlier_states_stay_as_they_were(self):
-        for state, known, _ in self.earlier:
-            assert bits(state) == known
+        for state, truth, _ in self.earlier:
+            assert bits(state) == truth
 
 
 class GaussianStream(Stream):
@@ -343,9 +343,9 @@ class GaussianStream(Stream):
         mean, S, value = self.memory.posterior(*self.parameters)
         k = reference.rbf(*self.parameters[0])
         predicted, spread = reference.predict(k, self.memory.Z, (mean, S), NEW, self.memory.jitter)
-        got = state.predict_covariance(NEW, offset=0.0)
-        np.testing.assert_allclose(got[0], predicted, rtol=0, atol=INTEGRAL)
-        np.testing.assert_allclose(got[1], spread, rtol=0, atol=INTEGRAL)
+        actual = state.predict_covariance(NEW, offset=0.0)
+        np.testing.assert_allclose(actual[0], predicted, rtol=0, atol=INTEGRAL)
+        np.testing.assert_allclose(actual[1], spread, rtol=0, atol=INTEGRAL)
         assert state.log_bound == pytest.approx(value, rel=INTEGRAL, abs=INTEGRAL)
 
     @invariant()
@@ -359,8 +359,8 @@ class GaussianStream(Stream):
 
     @invariant()
     def no_fit_of_all_rows_has_a_larger_bound(self):
-        again = self.memory.posterior(*self.parameters, again=True)[2]
-        assert again <= self.state.log_bound + self.state.information_lost_bound + 1e-8 * (1 + abs(again))
+        second = self.memory.posterior(*self.parameters, second=True)[2]
+        assert second <= self.state.log_bound + self.state.information_lost_bound + 1e-8 * (1 + abs(second))
 
 
 class AnyStream(Stream):
@@ -384,11 +384,11 @@ class AnyStream(Stream):
 
     @rule(batch=batches(), learn=st.sampled_from([False, True]), passes=st.integers(1, 3))
     def update_and_stop(self, batch, learn, passes):
-        heard = []
+        reports = []
 
         def callback(event):
-            heard.append(event)
-            return len(heard) % passes == 0
+            reports.append(event)
+            return len(reports) % passes == 0
 
         self.do("update", **self.observed(batch), learn=learn, callback=callback)
 
@@ -399,10 +399,10 @@ def test_a_batch_interrupted_anywhere_is_taken_in_whole_or_not_at_all(likelihood
     X = np.linspace(-3.0, 3.0, 12)[:, None]
     y = OBSERVED[likelihood](np.sin(3.0 * X[:, 0]))
     state = cavity.StreamingGP(RBF(), likelihood, n_inducing=4).fit(X, y, learn=False)
-    before, whole, after = bits(state), bits(pickled(state).update(X, y)), 0
+    before, full, after = bits(state), bits(pickled(state).update(X, y)), 0
     while interrupted(lambda: state.update(X, y), after) and bits(state) == before:
         after += 29
-    assert bits(state) == whole
+    assert bits(state) == full
     assert after > 500
 
 

@@ -228,19 +228,19 @@ def test_far_away_batches(alpha):
     if alpha in far:
         assert state.last_increment == pytest.approx(far[alpha], rel=SOLVES)
     free = p.model(inducing=None, n_inducing=30, tolerance=1e-3, alpha=alpha).fit(p.X, p.y, learn=False)
-    known = free.predict(NEW)
+    settings = free.predict(NEW)
     free.update(p.X + 1e8 * p.lengthscale, p.y)
-    for a, b in zip(free.predict(NEW), known, strict=True):
+    for a, b in zip(free.predict(NEW), settings, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=OPTIMUM)
 
 
 def test_far_away_rows_of_other_likelihoods():
     p, model, y = other("Probit")
     near = model.fit(p.X, y, learn=False)
-    known = near.predict(NEW)
+    settings = near.predict(NEW)
     near.update(p.X + 1e8 * p.lengthscale, y)
     assert near.last_increment == pytest.approx(12 * np.log(0.5), rel=SOLVES)
-    for a, b in zip(near.predict(NEW), known, strict=True):
+    for a, b in zip(near.predict(NEW), settings, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING)
 
 
@@ -337,13 +337,13 @@ def test_copies_and_files_continue_in_the_same_bits(likelihood, tmp_path):
     assert_same_bits(loaded, state)
     assert_same_bits(copy, state)
     before = bits(state)
-    for each in (copy, loaded):
-        each.update(X[41:42], y[41:42]).update(X[42:], y[42:])
+    for item in (copy, loaded):
+        item.update(X[41:42], y[41:42]).update(X[42:], y[42:])
     assert bits(state) == before
     state.update(X[41:42], y[41:42]).update(X[42:], y[42:])
-    for each in (copy, loaded):
-        assert_same_bits(each, state)
-        for a, b in zip(each.predict(NEW), state.predict(NEW), strict=True):
+    for item in (copy, loaded):
+        assert_same_bits(item, state)
+        for a, b in zip(item.predict(NEW), state.predict(NEW), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -360,9 +360,9 @@ def test_streams_that_give_points_up_continue_in_the_same_bits(learn, tmp_path):
     stream(state, X[90:], y[90:], 15, learn=learn)
     assert bits(others[0]) == before
     assert state.information_lost > others[0].information_lost
-    for n, each in enumerate(others):
-        assert_same_bits(stream(each, X[90:], y[90:], 15, learn=learn, n_threads=1 + n), state)
-        np.testing.assert_array_equal(each.predict(X)[1], state.predict(X)[1])
+    for n, item in enumerate(others):
+        assert_same_bits(stream(item, X[90:], y[90:], 15, learn=learn, n_threads=1 + n), state)
+        np.testing.assert_array_equal(item.predict(X)[1], state.predict(X)[1])
 
 
 @pytest.mark.parametrize("likelihood", [None, likelihoods.Logit()], ids=["Gaussian", "Logit"])
@@ -405,10 +405,10 @@ def test_data_of_any_kind_give_the_same_bits(tmp_path):
         np.save(paths[-1], X[part])
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", y)
-    whole = model.fit(X, y, learn=False)
-    assert_same_bits(model.fit(tmp_path / "x.npy", tmp_path / "y.npy", learn=False), whole)
-    assert_same_bits(model.fit(paths, y, learn=False), whole)
-    assert_same_bits(model.fit(np.load(tmp_path / "x.npy", mmap_mode="r"), y, learn=False), whole)
+    full = model.fit(X, y, learn=False)
+    assert_same_bits(model.fit(tmp_path / "x.npy", tmp_path / "y.npy", learn=False), full)
+    assert_same_bits(model.fit(paths, y, learn=False), full)
+    assert_same_bits(model.fit(np.load(tmp_path / "x.npy", mmap_mode="r"), y, learn=False), full)
 
 
 def test_empty_batches_change_nothing():
@@ -486,12 +486,12 @@ def test_a_state_remembers_that_there_were_offsets(likelihood, n, tmp_path):
 def test_inducing_points_keep_their_ids():
     X, y = rows()
     state = chosen_model().fit(X[:30], y[:30], learn=False)
-    known = dict(zip(state.inducing_ids.tolist(), state.inducing.tolist(), strict=True))
-    assert len(known) == state.n_inducing
+    settings = dict(zip(state.inducing_ids.tolist(), state.inducing.tolist(), strict=True))
+    assert len(settings) == state.n_inducing
     state.update(X[30:] + 2, y[30:])
     after = dict(zip(state.inducing_ids.tolist(), state.inducing.tolist(), strict=True))
     assert len(after) == state.n_inducing
-    assert all(after[i] == known[i] for i in set(known) & set(after))
+    assert all(after[i] == settings[i] for i in set(settings) & set(after))
 
 
 # ------------------------------------------------------------------------------------------ bad input
@@ -562,9 +562,9 @@ def bad_batches():
         long = {key: value for key, value in arguments.items() if np.ndim(value) and len(value) == 3}
         if long.keys() & changes.keys() and np.ndim(arguments["X"]) == 2:
             row = {"infinity in X": 2, "nan in y": 2}.get(case, 1)
-            alone = arguments | {key: value[row : row + 1] for key, value in long.items()}
+            single = arguments | {key: value[row : row + 1] for key, value in long.items()}
             message = re.sub(r"(\[|in row )\d", r"\g<1>0", message).replace("that is 3", "that is 1")
-            yield pytest.param(alone, error, message, id=f"{case}, one row")
+            yield pytest.param(single, error, message, id=f"{case}, one row")
 
 
 @pytest.mark.parametrize(("arguments", "error", "message"), list(bad_batches()))

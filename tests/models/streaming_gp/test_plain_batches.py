@@ -81,10 +81,10 @@ def test_bad_numbers_leave_the_state(value, error):
     for spoilt in (X, y):
         if spoilt is X and value == 1e308:
             continue
-        kept, spoilt[150] = spoilt[150].copy(), value
+        stored, spoilt[150] = spoilt[150].copy(), value
         with pytest.raises(error):
             state.update(X[100:200], y[100:200])
-        spoilt[150] = kept
+        spoilt[150] = stored
         assert_equal(state, untouched)
 
 

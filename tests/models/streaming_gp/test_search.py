@@ -58,7 +58,7 @@ def dense(X, y, Z):
 
 def stream(batches):
     """Learn from batches one after the other; what was learnt from each, and the state in the end."""
-    model, old, found = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER), None, []
+    model, old, result = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER), None, []
     for X, y in batches:
         rows = rows_in(X, y)
         Z = choose(model, rows) if old is None else old[0].Z
@@ -72,8 +72,8 @@ def stream(batches):
             log_t = np.log(model.likelihood.noise_variance / before.likelihood.noise_variance)
             information = map_old_factor(rescale_information(old[1], 0.0, log_t), old[0], basis, 0.0, THREADS)[0]
         old = basis, add_gaussian_rows(basis, information, rows, model, 0.0, THREADS)
-        found.append(learnt)
-    return found, old
+        result.append(learnt)
+    return result, old
 
 
 def test_one_batch_reaches_the_maximum_of_the_dense_bound():
@@ -85,24 +85,24 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     assert learnt.status == CONVERGED_STATUS
     assert learnt.tension == 0.0
     assert max(learnt.trace["learning"]) == pytest.approx(-best.fun, abs=OPTIMUM)
-    found = np.append(learnt.optimum.covariance.log_parameters, np.log(learnt.optimum.likelihood.noise_variance))
-    np.testing.assert_allclose(found, best.x, atol=EXPANSION)
+    result = np.append(learnt.optimum.covariance.log_parameters, np.log(learnt.optimum.likelihood.noise_variance))
+    np.testing.assert_allclose(result, best.x, atol=EXPANSION)
 
 
 @pytest.mark.long_cases("1", "2")
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_find_the_truth(seed):
     X, y = drawn(600, seed)
-    found, _ = stream([(X[i : i + 200], y[i : i + 200]) for i in (0, 200, 400)])
-    last = found[-1]
-    assert all(each.status == CONVERGED_STATUS for each in found)
-    found = [
+    result, _ = stream([(X[i : i + 200], y[i : i + 200]) for i in (0, 200, 400)])
+    last = result[-1]
+    assert all(item.status == CONVERGED_STATUS for item in result)
+    result = [
         last.optimum.covariance.variance / 2.0,
         last.optimum.covariance.lengthscale,
         last.optimum.likelihood.noise_variance / 0.1,
     ]
     # sd of their logs: 12 independent pieces of f, and 600 rows
-    assert np.all(np.abs(np.log(found)) < [1.0, 0.4, 0.2])
+    assert np.all(np.abs(np.log(result)) < [1.0, 0.4, 0.2])
 
 
 def test_noise_is_that_of_all_rows_where_it_is_pooled():
@@ -156,8 +156,8 @@ def test_tension_is_silent_where_nothing_changes(seeds):
     for seed in seeds:
         with warnings.catch_warnings():
             warnings.simplefilter("error", SettingsWarning)
-            found, _ = stream(thirds(seed, 60))
-        assert 0.0 <= max(each.tension for each in found) < compute_largest_tension(3)
+            result, _ = stream(thirds(seed, 60))
+        assert 0.0 <= max(item.tension for item in result) < compute_largest_tension(3)
 
 
 @pytest.mark.long_cases("1", "2")
@@ -169,31 +169,31 @@ def test_tension_speaks_where_something_changes(seed):
     noisy = y + np.sqrt(0.2) * np.random.default_rng(seed).standard_normal(250)
     for last in (drawn(250, seed + 50, lengthscale=1 / 3), (X, noisy)):
         with pytest.warns(SettingsWarning, match="250 new ones would gain"):
-            found, _ = stream([first, second, last])
-        assert found[-1].tension > compute_largest_tension(3)
+            result, _ = stream([first, second, last])
+        assert result[-1].tension > compute_largest_tension(3)
 
 
 def test_what_one_batch_may_move_is_bounded_and_said():
     """Far rows of another size: no setting moves by more than a factor of ten."""
     first, second, _ = thirds(0, 60)
     with pytest.warns(ConvergenceWarning, match="stopped with a gradient"), pytest.warns(SettingsWarning):
-        found, _ = stream([first, (second[0][:40] + 100.0, np.linspace(-1e3, 1e3, 40))])
+        result, _ = stream([first, (second[0][:40] + 100.0, np.linspace(-1e3, 1e3, 40))])
     before, after = (
-        np.append(each.optimum.covariance.log_parameters, np.log(each.optimum.likelihood.noise_variance))
-        for each in found
+        np.append(item.optimum.covariance.log_parameters, np.log(item.optimum.likelihood.noise_variance))
+        for item in result
     )
-    assert found[-1].status == SEARCH_NOT_CONVERGED
+    assert result[-1].status == SEARCH_NOT_CONVERGED
     assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=OPTIMUM)
 
 
 def test_warnings_name_the_line_that_called_the_library():
     first, (X, y), _ = thirds(0, 60)
     state = StreamingGP(covariances.RBF()).fit(*first)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as text:
         warnings.simplefilter("always")
         state.update(X[:40] + 100.0, np.linspace(-1e3, 1e3, 40), learn=True)
-    assert {each.category for each in told} == {SettingsWarning, ConvergenceWarning}
-    assert {each.filename for each in told} == {__file__}
+    assert {item.category for item in text} == {SettingsWarning, ConvergenceWarning}
+    assert {value.filename for value in text} == {__file__}
 
 
 @pytest.mark.parametrize("n", [99, 100, 101, 401, 1600])
@@ -215,13 +215,13 @@ def test_growing_choices_of_rows(n, monkeypatch):
 def test_searches_of_some_rows_first_end_where_those_of_all_do(likelihood, monkeypatch):
     X, y = drawn(700, 3)
     y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
-    found = []
+    results = []
     for first in (10**6, 64):
         monkeypatch.setattr(search, "MAX_FIRST_ROWS", first)
         state = StreamingGP(covariances.RBF(), likelihood, n_inducing=40, tolerance=1e-5, jitter=JITTER).fit(X, y)
         assert state.converged
-        found.append(state.log_bound)
-    assert found[1] == pytest.approx(found[0], abs=0.02)
+        results.append(state.log_bound)
+    assert results[1] == pytest.approx(results[0], abs=0.02)
 
 
 # ------------------------------------------------------------------------------------------ all rows so far
@@ -251,12 +251,12 @@ def test_noise_and_amplitude_are_known_for_all_rows_so_far(which, s, t):
         k = reference.rbf(mp.mpf(1.3) * s, [mp.mpf(0.8), mp.mpf(1.1)])
         state = case.old(k, mp.mpf(0.2) * t)
         expected = float(case.twin(state, k, mp.log(mp.mpf(0.2) * t)) + state[4])
-    found = rescale_information(information, np.log(s), np.log(t))
-    assert found.log_bound == pytest.approx(expected, rel=AT_REST)
+    result = rescale_information(information, np.log(s), np.log(t))
+    assert result.log_bound == pytest.approx(expected, rel=AT_REST)
     objective = ScaleObjective(information, covariances.RBF(1.3, lengthscale=[0.8, 1.1]))
     assert objective.log_bound(np.log(s), np.log(t))[0] == pytest.approx(expected, rel=AT_REST)
-    again = rescale_information(found, -np.log(s), -np.log(t))
-    assert again.log_bound == pytest.approx(information.log_bound, rel=INTEGRAL)
+    second = rescale_information(result, -np.log(s), -np.log(t))
+    assert second.log_bound == pytest.approx(information.log_bound, rel=INTEGRAL)
 
 
 def test_slopes_of_noise_and_amplitude():

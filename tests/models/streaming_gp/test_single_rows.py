@@ -262,21 +262,21 @@ def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through
     y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
     state = StreamingGP(covariances.RBF(), likelihood, inducing=points(10)).fit(X[:30], y[:30], learn=False)
     expected, row = state.copy(), slice(30 + before, 31 + before)
-    for each in (state, expected):
+    for item in (state, expected):
         for i in range(30, 30 + before):
-            each.update(X[i : i + 1], y[i : i + 1])
+            item.update(X[i : i + 1], y[i : i + 1])
     if through and before:  # the kernel adds in place, and is through
         expected.update(X[row], y[row])
 
-    known = single_rows.kernel
+    truth = single_rows.kernel
 
     class Kernel:
-        solve_rows = staticmethod(known.solve_rows)
+        solve_rows = staticmethod(truth.solve_rows)
 
         @staticmethod
         def add_observation(*arguments):
             if through:
-                known.add_observation(*arguments)
+                truth.add_observation(*arguments)
             raise KeyboardInterrupt
 
     def observe(*arguments):
@@ -291,8 +291,8 @@ def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through
     with pytest.raises(KeyboardInterrupt):
         state.update(X[row], y[row])
     monkeypatch.undo()
-    for each in (state, expected):
-        each.update(X[40:41], y[40:41])
+    for item in (state, expected):
+        item.update(X[40:41], y[40:41])
     assert_same_bits(state, expected)
 
 
@@ -332,8 +332,8 @@ def test_precisions_that_vanish_add_nothing():
     np.testing.assert_array_equal(state.predict(X), before)
 
 
-@pytest.mark.parametrize("given", [{}, {"n_threads": 1}, {"n_threads": None}])
-def test_a_plain_row_goes_the_short_way(monkeypatch, given):
+@pytest.mark.parametrize("values", [{}, {"n_threads": 1}, {"n_threads": None}])
+def test_a_plain_row_goes_the_short_way(monkeypatch, values):
     """With nothing said of threads, too: the long way takes ten times as long."""
     now = StreamingGP(covariances.RBF(), inducing=points(5)).fit(points(6), np.zeros(6), learn=False)
 
@@ -341,4 +341,4 @@ def test_a_plain_row_goes_the_short_way(monkeypatch, given):
         raise AssertionError("the long way")
 
     monkeypatch.setattr(state, "take_rows_in", refused)
-    assert now.update(points(1, 2), np.full(1, 0.1), **given).n_samples == 7
+    assert now.update(points(1, 2), np.full(1, 0.1), **values).n_samples == 7

@@ -252,11 +252,11 @@ def test_the_distance_of_rows_is_that_from_what_was_predicted(seed):
 def test_five_rows_are_too_few_to_learn_from_and_update_says_so(by):
     X, y = wave(305, seed=3, frequency=1.0)
     state = StreamingGP(RBF()).fit(X[:5], y[:5])
-    with pytest.warns(cavity.SettingsWarning, match="times as far from what was predicted as the settings say") as told:
+    with pytest.warns(cavity.SettingsWarning, match="times as far from what was predicted as the settings say") as text:
         stream(state, X[5:], y[5:], by)
     assert state.n_samples == 305
-    assert len(told) == {1: 6, 7: 5, 300: 1}[by]
-    assert {each.filename for each in told} == {__file__}
+    assert len(text) == {1: 6, 7: 5, 300: 1}[by]
+    assert {item.filename for item in text} == {__file__}
 
 
 def test_warnings_as_errors_leave_the_rows_inside():
@@ -287,10 +287,10 @@ def test_rows_that_follow_exchanges_and_forgetting_are_judged_together():
     state = StreamingGP(RBF(1.0, [1.0]), likelihoods.Gaussian(0.04), n_inducing=6).fit(X[:60], y[:60], learn=False)
     seen = []
     for start in range(60, 180, 20):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as text:
             warnings.simplefilter("always")
             state.forget(0.9).update(X[start : start + 20], 30.0 * y[start : start + 20])
-        seen.append(len(told))
+        seen.append(len(text))
     assert -(-MIN_CHECKED_ROWS // 20) == 3
     assert seen == [0, 0, 1, 0, 0, 1]
 

@@ -139,7 +139,7 @@ def test_acceleration_saves_passes_and_ends_at_the_same_optimum():
     plain = model.fit(y, accelerate=False, tol=1e-9, max_iter=5000)
     for method, factor in (("anderson", 5), ("squarem", 3)):
         fast = model.fit(y, accelerate=method, tol=1e-9)
-        assert fast.elbo == pytest.approx(plain.elbo, abs=3e-9 * len(y))
+        assert fast.elbo == pytest.approx(plain.elbo, abs=AT_REST * len(y))
         close = plain.elbo - 1e-6 * len(y)
         needed = [np.argmax(post.trace["elbo"] > close) + 1 for post in (plain, fast)]
         assert needed[0] > factor * needed[1]
@@ -181,7 +181,7 @@ def test_laws_of_translation_scale_and_permutation(learn):
     base = dict(prior_variance=20.0, noise_variance=1.2, prior_mean=0.3, learn=learn)
     post = cavity.UnitMixture(3, **base).fit(y, tol=1e-15)
     moved = cavity.UnitMixture(3, **base | {"prior_mean": 0.3 + 1e6}).fit(y + 1e6, tol=1e-15)
-    np.testing.assert_allclose(moved.mean - 1e6, post.mean, atol=2e-7)  # y + 1e6 itself is rounded to 1e-10
+    np.testing.assert_allclose(moved.mean - 1e6, post.mean, atol=EARLY)  # y + 1e6 itself is rounded to 1e-10
     assert moved.elbo == pytest.approx(post.elbo, abs=EARLY)
     scaled = dict(prior_variance=20.0 * 1e-8, noise_variance=1.2e-8, prior_mean=0.3e-4, learn=learn)
     small = cavity.UnitMixture(3, **scaled).fit(y * 1e-4, tol=1e-15)
@@ -249,7 +249,7 @@ def test_extreme_scales():
     for scale in (1e-100, 1e140):
         y = scale * draws(12, 100, [-5, 5])
         model = cavity.UnitMixture(2, prior_variance=100 * scale**2, noise_variance=scale**2)
-        assert model.fit(y).mean / scale == pytest.approx([-5, 5], abs=0.4)
+        assert model.fit(y).mean / scale == pytest.approx([-5, 5], abs=0.3)
     far = cavity.UnitMixture(2, prior_variance=1e16).fit([-1e7, 1e7, 1e7 + 1])
     assert far.converged
     assert np.isfinite(far.elbo)
@@ -297,7 +297,7 @@ def test_weights_of_any_size_are_normalised_once():
 def test_equal_initial_means_are_set_apart():
     y = draws(21, 200, [-4, 4])
     post = cavity.UnitMixture(2).fit(y, initial_means=[1.0, 1.0])
-    assert post.mean == pytest.approx([-4, 4], abs=0.4)
+    assert post.mean == pytest.approx([-4, 4], abs=0.3)
 
 
 def test_learn_has_one_order():
@@ -310,8 +310,8 @@ def test_starts_are_compared_by_their_elbo():
     one = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11])
     several = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11], n_init=8, rng=0)
     assert several.elbo > one.elbo + 1
-    again = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11], n_init=8, rng=0)
-    assert again.elbo == several.elbo
+    second = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11], n_init=8, rng=0)
+    assert second.elbo == several.elbo
 
 
 def test_update_is_exact_for_one_component_and_close_for_clear_ones():
@@ -354,8 +354,8 @@ def test_stochastic_fit_finds_the_optimum_in_a_pass(tmp_path):
     assert streamed.elbo is None  # the data are gone: said, not guessed
     assert "not known: no pass over all data at the end" in repr(streamed)
     streamed.save(tmp_path / "streamed.npz")
-    again = cavity.load(tmp_path / "streamed.npz")
-    assert (again.elbo, again.contraction, again.predicted_gap) == (None, None, np.inf)
+    restored = cavity.load(tmp_path / "streamed.npz")
+    assert (restored.elbo, restored.contraction, restored.predicted_gap) == (None, None, np.inf)
     pictures = pytest.importorskip("cavity.plot.posterior_figures")
     figure = pictures.make_figure(streamed, y[:1000], trace=True)
     assert "ELBO not known" in figure.axes[-1].get_title()
@@ -394,13 +394,13 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
         stopped = cavity.UnitMixture(6, prior_mean=20.0).fit(y, callback=writing([], stop=3))
     assert stopped.n_iter == 3
     post = cavity.UnitMixture(6, prior_mean=20.0, learn="weights").fit(y)
-    for each in (stopped, post, post.update(y)):
-        each.save(tmp_path / "post.npz")
+    for item in (stopped, post, post.update(y)):
+        item.save(tmp_path / "post.npz")
         back = cavity.load(tmp_path / "post.npz")
-        assert repr(back) == repr(each)
-        assert back.model == each.model
-        np.testing.assert_array_equal(back.responsibilities(y), each.responsibilities(y))
-        np.testing.assert_array_equal(back.trace["elbo"], each.trace["elbo"])
+        assert repr(back) == repr(item)
+        assert back.model == item.model
+        np.testing.assert_array_equal(back.responsibilities(y), item.responsibilities(y))
+        np.testing.assert_array_equal(back.trace["elbo"], item.trace["elbo"])
 
 
 @pytest.mark.parametrize(

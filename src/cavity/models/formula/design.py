@@ -323,8 +323,11 @@ def _evaluate_number(text, columns):
         return np.full(columns.n_rows, float(text))
     one_term = f"0 + I({text})"
     table = columns.to_pandas(column_variables(one_term), columns.n_rows)
-    values = evaluate_columns(evaluate(one_term, table), table).values
+    values = evaluate_columns(evaluate(one_term, table), table, is_checked=False).values
     if values.shape[1] != 1:
         message = "observations are one column: write y for a column of labels, y == 'b' for one label against others"
         raise refuse(text, message)
+    place = arrays.find_nonfinite(values)
+    if place is not None:
+        raise arrays.error_of("formula", f"must have finite numbers in {text}, got {values[place]} in row {place[0]}")
     return values[:, 0]

@@ -196,8 +196,10 @@ def evaluate_columns(matrix, table, intercept=True, is_checked=True):
             base_levels |= base_level(term.components[0])
     kinds = np.array(kinds)
     offsets, in_matrix = kinds == "offset", (kinds != "offset") & (intercept | (kinds != "intercept"))
-    if is_checked:
-        arrays.check_finite(values, "X", tuple(names))
+    place = arrays.find_nonfinite(values) if is_checked else None
+    if place is not None:  # where columns have values, so that leaving out rows without one is no way out
+        entry = arrays.describe_bad_entry(values[place], "X", place, tuple(names))
+        raise error_of("X", f"must be finite, got {entry}")
     chosen = tuple(name for name, is_wanted in zip(names, in_matrix, strict=True) if is_wanted)
     offset = values[:, offsets].sum(axis=1) if offsets.any() else None
     return Evaluated(

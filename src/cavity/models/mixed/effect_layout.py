@@ -142,16 +142,17 @@ class EffectLayout:
 
         A row of a level that is none, of a negative number, has no effects of that term.
         """
-        blocks, indices, uneven = [X], [np.broadcast_to(np.arange(self.n_fixed), X.shape)], []
+        kind = np.int32 if self.size < np.iinfo(np.int32).max else np.int64
+        blocks, indices, uneven = [X], [np.broadcast_to(np.arange(self.n_fixed, dtype=kind), X.shape)], []
         for start, value in zip(self.starts, values, strict=False):
             if isinstance(value, tuple):
                 codes, Z = value
                 k = Z.shape[1]
                 blocks.append(np.where(codes[:, None] < 0, 0.0, Z))
-                indices.append(start + np.maximum(codes, 0)[:, None] * k + np.arange(k))
+                indices.append((start + np.maximum(codes, 0)[:, None] * k + np.arange(k)).astype(kind))
             elif not uneven and len(X) and has_even_rows(value):  # as those of splines, of four entries each
                 blocks.append(value.data.reshape(len(X), -1))
-                indices.append(start + value.indices.reshape(len(X), -1))
+                indices.append(start + value.indices.reshape(len(X), -1).astype(kind))
             else:
                 uneven.append(value)
         data, indices = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)

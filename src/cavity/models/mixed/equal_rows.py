@@ -18,6 +18,7 @@ from cavity.ep.sites import Sites
 from cavity.models.mixed.merged_sites import FactorSites, MeanSites, MergedRows, TrialSites
 
 HASH_FACTORS = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64))
+ROWS_PER_PART = 1 << 14  # whose entries are compared at a time
 MAX_FACTOR_SITES = 0.5  # of the rows: lists of factors take Python, which pays for far fewer sites
 
 
@@ -156,17 +157,34 @@ def find_first_equal(matrix, offset, signs, may_merge):
     Rows are compared by hashes and then by all their entries; those that may not be merged are equal to themselves
     alone.
     """
-    ends, lengths = matrix.indptr[:-1], np.diff(matrix.indptr)
-    data, offset = matrix.data * np.repeat(signs, lengths), signs * offset + 0.0  # no -0.0
-    mix = _mix(data.view(np.uint64) ^ (matrix.indices.astype(np.uint64) * HASH_FACTORS[0]))
-    keys = _mix(np.add.reduceat(mix, ends) ^ offset.view(np.uint64))
-    keys = np.where(may_merge, keys, np.arange(len(keys), dtype=np.uint64))
+    ends, lengths, own = matrix.indptr[:-1], np.diff(matrix.indptr), np.arange(len(offset))
+    offset, keys = signs * offset + 0.0, np.arange(len(offset), dtype=np.uint64)  # no -0.0
+    for part in _split_rows(own):
+        entries = slice(matrix.indptr[part[0]], matrix.indptr[part[-1] + 1])
+        data = matrix.data[entries] * np.repeat(signs[part], lengths[part])
+        mix = _mix(data.view(np.uint64) ^ (matrix.indices[entries].astype(np.uint64) * HASH_FACTORS[0]))
+        hashes = _mix(np.add.reduceat(mix, ends[part] - entries.start) ^ offset[part].view(np.uint64))
+        keys[part] = np.where(may_merge[part], hashes, keys[part])
     _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    first, own = firsts[inverse], np.arange(len(keys))
+    first = firsts[inverse]
     first = np.where((lengths[first] == lengths) & (offset[first] == offset) & may_merge & may_merge[first], first, own)
-    positions = np.repeat(ends[first] - ends, lengths) + np.arange(len(data))
-    is_equal = (matrix.indices[positions] == matrix.indices) & (data[positions] == data)
-    return np.where(np.logical_and.reduceat(is_equal, ends), first, own)
+    for part in _split_rows(np.flatnonzero(first != own)):
+        count = lengths[part]
+        starts = np.cumsum(count) - count
+        within = np.arange(count.sum()) - np.repeat(starts, count)
+        (data, columns), (other_data, other_columns) = (
+            (matrix.data[at] * np.repeat(signs[rows], count), matrix.indices[at])
+            for rows in (part, first[part])
+            for at in [np.repeat(ends[rows], count) + within]
+        )
+        is_equal = np.logical_and.reduceat((columns == other_columns) & (data == other_data), starts)
+        first[part[~is_equal]] = part[~is_equal]
+    return first
+
+
+def _split_rows(rows):
+    """Return the numbers of some rows in parts, whose entries stay in the cache."""
+    return np.split(rows, range(ROWS_PER_PART, len(rows), ROWS_PER_PART)) if len(rows) else []
 
 
 def _mix(bits):

@@ -95,7 +95,7 @@ def gpboost(data, threads):
 
 
 def statsmodels(data, threads):
-"""BinomialBayesMixedGLM by fit_vb, with L-BFGS in place of BFGS, which needs a dense matrix of all parameters."""
+    """BinomialBayesMixedGLM by fit_vb, with L-BFGS in place of BFGS, which needs a dense matrix of all parameters."""
     if len(data.y) > 500_000:
         raise NotImplementedError("not done after 150 s at this size")
     if data.second is None:

@@ -42,6 +42,7 @@ SIMD_KERNELS = {
         "covariance",
         "dense",
         "ep",
+        "factorized",
         "gaussian",
         "gaussian_mixture",
         "regression",

@@ -1,7 +1,7 @@
 """Other libraries beside cavity: `python benchmarks/rivals/run.py [TASK ...]` prints a table for each task.
 
 Needs the rivals extra; what is not installed, fails or passes the caps of time and memory is named with its reason.
-GPflow wants an older NumPy and so an environment of its own (pip install gpflow tensorflow-cpu tf-keras), whose
+GPflow needs an older NumPy and so an environment of its own (pip install gpflow tensorflow-cpu tf-keras), whose
 interpreter is given: `--python GPflow PATH`. Each task, library and number of threads has a process of its own, the
 threads of which are set before any import. A fit is called until `REPEATS` calls or `ENOUGH` seconds are over: the
 first call, in which compilers work, stands by itself, and "again" is the shortest of the others. Loading, data and
@@ -54,7 +54,7 @@ THREADS = (
     "CAVITY_NUM_THREADS",
 )
 REPEATS, ENOUGH = 3, 4.0
-ELSEWHERE = "the interpreter of a library that wants an environment of its own"
+ELSEWHERE = "the interpreter of a library that needs an environment of its own"
 MARK = "RESULT "
 
 

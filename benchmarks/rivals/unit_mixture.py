@@ -23,7 +23,7 @@ def textbook(y, m, v, s2):
 
 
 class InPlace:
-    """The same on one preallocated (N, K) array, as people write it who know `out=`."""
+    """The same on one preallocated (N, K) array, with `out=`."""
 
     def __init__(self, n, n_components):
         self.r = np.empty((n, n_components))

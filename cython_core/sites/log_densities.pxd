@@ -23,7 +23,6 @@ Constants in f are left out. Labels are 1: those of -1 are mirror images.
 
 from libc.math cimport fabs
 
-from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.lanes cimport template
 from cavity._core.log_gamma cimport LogGamma, log_gamma
 from cavity._core.normal cimport Normal, cv_standard_normal
@@ -167,22 +166,38 @@ cdef inline template tweedie_slopes(const Density *p, double f, Slopes *out) noe
     out.l2 = -e * (p.a * (1.0 + (of_up + high)) + p.b * (1.0 + (of_down + low)))
 
 
+cdef inline template bernoulli_divergence(double p, double not_p, double x, double far, double *out) noexcept nogil:
+    """KL(p || z) = log(p exp(x) + 1 - p) - p x, x = logit(z) - logit(p), to its last digits; `far` where |x| >= .35.
+
+    With w the smaller of p and 1 - p, t = x or -x and u = w (exp(t) - 1) it is w (exp(t) - 1 - t) - (u - log(1 + u)).
+    """
+    cdef double w = p if p <= 0.5 else not_p, t = x if p <= 0.5 else -x
+    cdef double near = t if fabs(t) < 0.35 else 0.35
+    # exp(t) - 1 - t by Taylor's series; u - log(1 + u) = u s - 2 s^3 (1/3 + s^2/5 + ...), s = u/(2 + u)
+    cdef double rest = near * near * (1.0 / 2.0 + near * (1.0 / 6.0 + near * (1.0 / 24.0 + near * (
+        1.0 / 120.0 + near * (1.0 / 720.0 + near * (1.0 / 5040.0 + near * (1.0 / 40320.0 + near * (
+            1.0 / 362880.0 + near * (1.0 / 3628800.0 + near * (1.0 / 39916800.0 + near * (
+                1.0 / 479001600.0 + near / 6227020800.0)))))))))))
+    cdef double u = w * (rest + near), s = u / (2.0 + u), z = s * s
+    cdef double tail = z * s * (2.0 / 3.0 + z * (2.0 / 5.0 + z * (2.0 / 7.0 + z * (2.0 / 9.0 + z * (
+        2.0 / 11.0 + z * (2.0 / 13.0 + z * (2.0 / 15.0)))))))
+    out[0] = (w * rest - u * s) + tail if fabs(t) < 0.35 else far
+
+
 cdef inline template beta_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
     """By remainders of log Gamma, so that nothing cancels at high precisions: structured in logs of shares."""
     cdef double n = p.a, u = cv_exp(-fabs(f)), inv = 1.0 / (1.0 + u), half = cv_log_1p_known(u, inv)
     cdef double mean = inv if f > 0.0 else u * inv, rest = u * inv if f > 0.0 else inv
     cdef double log_mean = (f if f < 0.0 else 0.0) - half, log_rest = (-f if f > 0.0 else 0.0) - half
-    cdef double log_n = p.c, l1
-    cdef LogGamma whole, first, second
-    log_gamma(n, log_n, &whole)
+    cdef double log_n = p.c, from_odds = (p.y - p.b) - f, l1, divergence
+    cdef LogGamma first, second
     log_gamma(mean * n, log_mean + log_n, &first)
     log_gamma(rest * n, log_rest + log_n, &second)
-    out.value = p.power * (
-        ((whole.remainder - first.remainder) - second.remainder) - HALF_LOG_2PI + 0.5 * (log_mean + log_rest + log_n)
-        - n * (mean * (log_mean - p.y) + rest * (log_rest - p.b)) - (p.y + p.b)
-    )
+    # two terms that cancel would lose the digits that n magnifies
+    bernoulli_divergence(mean, rest, from_odds, mean * (log_mean - p.y) + rest * (log_rest - p.b), &divergence)
+    out.value = p.power * (0.5 * (log_mean + log_rest) - (first.remainder + second.remainder) - n * divergence)
     # d log p/df = w (log odds of y - f) + mean first(rest n) - rest first(mean n), w = n mean rest
-    l1 = n * mean * rest * ((p.y - p.b) - f) + (mean * second.first - rest * first.first)
+    l1 = n * mean * rest * from_odds + (mean * second.first - rest * first.first)
     out.l1 = p.power * l1
     out.l2 = p.power * ((rest - mean) * l1 - n * mean * rest
                         - (mean * mean * second.second + rest * rest * first.second))

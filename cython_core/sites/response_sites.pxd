@@ -8,7 +8,8 @@
     LOG_LOGISTIC     y, extra: the same; a, c = shape, log shape. The odds against survival are exp(a (log y - f))
     LOG_NORMAL       y, extra: the same; a = variance of the log: the interval of the log, see closed_form_sites.pxd
     TWEEDIE          y; extra: the part without f; a, b = dispersion, power
-    BETA             y, extra: logs of the response and of 1 less it; a, b = precision, its log
+    BETA             y, extra: logs of the response and of 1 less it; a, b = precision, its log; c = the part of log p
+                     that depends on these alone
     BETA_BINOMIAL    y, extra: successes and failures; a, b = precision, its log
     ZERO_INFLATED    y; extra: the largest log p of that count; a, b = dispersion and its log, of Poisson 0; c, d = logs
                      of the probability of a zero that is none of the count's, and of 1 less it
@@ -112,7 +113,7 @@ cdef inline Form response_form(const Likelihood *lik, double y, double extra) no
     elif lik.kind == TWEEDIE:
         tweedie_form(lik, y, extra, &out)
     elif lik.kind == BETA:
-        out.y, out.b, out.a, out.c = y, extra, lik.a, lik.b
+        out.y, out.b, out.a, out.c, out.constant = y, extra, lik.a, lik.b, lik.c - (y + extra)
     elif lik.kind == BETA_BINOMIAL:
         out.y, out.b, out.a, out.c = y, extra, lik.a, lik.b
         if y > 0.0 and extra > 0.0:                         # n over y

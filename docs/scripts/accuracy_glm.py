@@ -119,7 +119,7 @@ def with_intercept(columns):
 
 
 def cases():
-    """Yield (name, X, y, model, how to find the truth); y as the likelihood's log_p wants it."""
+    """Yield (name, X, y, model, how to find the truth); y in the form of the likelihood's log_p."""
     truth = cavity.likelihoods
     table, about = data.table("pima")
     X, variance = with_intercept([table[c] for c in list(about["columns"])[:7]])
@@ -137,7 +137,7 @@ def cases():
             yield name, X, y, cavity.GLM(likelihood, prior_variance=variance, intercept=False), sampled
     times, _ = data.load("newcomb")
     spread = robust_spread(times)
-    # in units of the spread, as STEP wants it
+    # in units of the spread, as STEP is
     prior = {"prior_mean": np.median(times) / spread, "prior_variance": INTERCEPT_VARIANCE_RATIO}
     model = cavity.GLM(truth.StudentT(4.0, 1.0), intercept=False, **prior)
     yield "Newcomb, Student's t", np.ones((len(times), 1)), times / spread, model, summed

@@ -63,7 +63,7 @@ class Case:
     y_new: np.ndarray
 
     def information(self, probability):
-        """Bits per new row that the probabilities of class 1 tell beyond the share of the classes."""
+        """Bits per new row that the probabilities of class 1 have beyond the share of the classes."""
         share, one = np.mean(self.y_new > 0), self.y_new > 0
         entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
         return entropy + np.mean(np.log2(np.maximum(np.where(one, probability, 1 - probability), TINY)))

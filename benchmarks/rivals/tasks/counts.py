@@ -1,7 +1,7 @@
 """Poisson and negative binomial regression with a log link, N = 1e5, D = 10.
 
 There is no prior to speak of (variance 100). The error of weights is against those the rows were made with, in their
-standard deviations, root mean square: about 1 is what the rows can tell. The variance of negative binomial counts is
+standard deviations, root mean square: about 1 is the least possible. The variance of negative binomial counts is
 mean + dispersion mean^2, with a dispersion of 0.5.
 """
 

@@ -94,7 +94,7 @@ def gpboost(data, threads):
 
 
 def statsmodels(data, threads):
-    """BinomialBayesMixedGLM by fit_vb, with L-BFGS in place of BFGS, which wants a dense matrix of all parameters."""
+    """BinomialBayesMixedGLM by fit_vb, with L-BFGS in place of BFGS, which needs a dense matrix of all parameters."""
     if data.second is None:
         return fit_by_reml(data)
     from scipy.sparse import csr_array, hstack

@@ -1,7 +1,7 @@
 """A stream of 1e5 rows of 20 columns, which are predicted before they are learnt from.
 
 cavity takes batches of 1000 by assumed-density filtering, scikit-learn the same by partial_fit; river takes row by row
-as it is made for. The linear regressions are Bayesian and know the noise; SGDRegressor has no variances.
+as it is made for. The linear regressions are Bayesian and have the noise; SGDRegressor has no variances.
 """
 
 from types import SimpleNamespace

@@ -37,7 +37,7 @@ CLASSES_NEEDED_HINT = "labels need a likelihood of classes, probit for two of th
 MAX_NUMBERS_CONVERTED_AT_ONCE = 1 << 20  # most numbers of columns that are turned into rows together, 8 MB
 MAX_NAMES_SHOWN = 8  # most names in a message
 LEVELS_ROLE = "levels of "  # and a column of categories: its columns of 0 and 1, first that of the base level, not in X
-ROLES_NEEDED_AGAIN = ("offset", "exposure")  # what predictions want again where a fit had it
+ROLES_NEEDED_AGAIN = ("offset", "exposure")  # what predictions need again where a fit had it
 
 
 def names_of(X):

@@ -325,7 +325,7 @@ def shorten_repr(settings):
 
 
 def draw(result, *rows, **options):
-    """Return the Axes of the picture of a result: the one door from here to `cavity.plot`.
+    """Return the Axes of the picture of a result: the one import of `cavity.plot` from here.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The one container of checked rows, from the door of a fit down to its engine, and the checks at the door."""
+"""The one container of checked rows, from the entry of a fit down to its engine, and the checks at the entry."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -212,7 +212,7 @@ def check_observations(likelihood, y, n):
         raise ValueError(f"y must have {likelihood._y_ndim} dimensions, a row for each of X, got shape {array.shape}")
     if len(y_checked) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(y_checked)}")
-    return np.ascontiguousarray(y_checked)  # kernels want rows side by side; y may be a column of a table
+    return np.ascontiguousarray(y_checked)  # kernels need contiguous rows; y may be a column of a table
 
 
 def check_row_weights(value, n, *, some=True):

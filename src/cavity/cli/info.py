@@ -48,7 +48,7 @@ def show(options):
 
 
 def report_fit_settings(fit):
-    """Yield what a fit is of, as `fingerprint` tells it."""
+    """Yield what a fit is of, from its `fingerprint`."""
     settings = dict(fit["model"])
     yield f"  {'model':<16} {settings.pop('kind')}"
     for name, value in settings.items():

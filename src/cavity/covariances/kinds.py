@@ -385,7 +385,7 @@ def from_settings(settings: dict[str, Any]) -> Covariance:
     Raises
     ------
     ValueError
-        For a kind that this version does not know.
+        For a kind that this version does not have.
 
     Examples
     --------

@@ -89,7 +89,7 @@ class UserDefined(Public):
 
     @property
     def _roles(self):
-        """What a parameter does is for the user to know."""
+        """Only the author of the class can say what a parameter does."""
         return dict.fromkeys(self._slots, "own")
 
     def _check(self):

@@ -14,7 +14,7 @@ import numpy as np
 
 from cavity.ep.site_updates import find_cavities, is_within_float64, kernel
 
-NO_FRACTIONS = np.zeros(0)  # tells the kernel that the cavities of EP leave out one observation each
+NO_FRACTIONS = np.zeros(0)  # for the kernel: the cavities of EP leave out one observation each
 
 
 def evaluate_sites(log_z, mean, variance, cavity_mean, cavity_variance):

@@ -31,7 +31,7 @@ class RemoteDense(Dense):
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         super().__init__(X, offset, prior_mean, prior_root, threads, folder)
         self._runs = RemoteRuns(Source(X.parts, X.name, self.groups[0][1]))
-        self._own = None  # the handles of what the tasks of a run know of its rows
+        self._own = None  # the handles of what the tasks of a run have of its rows
 
     vector = Geometry.vector  # in memory, or not at all
 

@@ -1,7 +1,7 @@
 """Stochastic EP: one averaged site for all rows, so that nothing is kept per row [S]_.
 
 The posterior is q = prior x t^W, W the sum of the weights; every row sees the cavity q/t, and t becomes the average of
-the sites they ask for.
+the sites that the updates yield.
 
 References
 ----------
@@ -74,7 +74,7 @@ class Stochastic:
         )
 
     def _evidence(self):
-        """EP's log evidence at the sites that the rows ask for, in one more pass.
+        """EP's log evidence at the sites that the rows yield, in one more pass.
 
         Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
         from the averaged cavity matters to second order only.
@@ -87,14 +87,14 @@ class Stochastic:
 
 
 def add_requested_sites(group, part, x, h, g, cavity):
-    """Add the sites that the rows of a block ask for to the sums; return these."""
+    """Add the sites that the rows of a block yield to the sums; return these."""
     _, tau, rho = group.sites.match(part, *group.geometry.values(cavity, part, x))
     copies = 1.0 / group.sites.part(group.sites.fraction, part)
     return *group.geometry.add(part, x, copies * tau, copies * rho, h, g), 0.0
 
 
 def sum_site_values(group, cavity, belief):
-    """Return the sum of the log values of the sites that the rows of a group ask for."""
+    """Return the sum of the log values of the sites that the rows of a group yield."""
     total, sites = 0.0, group.sites
     for part, x in group.blocks:
         _, tau, rho = sites.match(part, *group.geometry.values(cavity, part, x))

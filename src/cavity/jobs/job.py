@@ -101,7 +101,7 @@ class Job:
                 return
 
     def report_share(self, done, n, rows, is_total=False):
-        """Tell that of a pass over n blocks, together of so many rows, these are done.
+        """Report that of a pass over n blocks, together of so many rows, these are done.
 
         Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
         `whole`, a few times a second.

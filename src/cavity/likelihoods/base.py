@@ -258,7 +258,7 @@ class Likelihood(Public):
         Raises
         ------
         ValueError, TypeError
-            For observations that the likelihood does not know, or moments that are not finite or not positive.
+            For observations that the likelihood does not take, or moments that are not finite or not positive.
         ArithmeticError
             If the scales of cavity and likelihood are so far apart that no quadrature rule resolves both.
         """

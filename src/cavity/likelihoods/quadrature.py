@@ -145,7 +145,7 @@ def log_tilted(log_p, mean, variance):
 
 
 def log_tilted_of_pass(log_p, mean, variance):
-    """`log_tilted` to 1e-9, for EP's passes: by rules of few nodes where those tell that they are exact.
+    """`log_tilted` to 1e-9, for EP's passes: by rules of few nodes where their error estimates are small.
 
     log_p is called once for a thousand sites, at 51 points about the cavities; once more, at 67 where they are,
     for tilted distributions that are narrower by a tenth or more; and by adaptive quadrature where these are too few.

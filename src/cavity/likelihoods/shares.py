@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import FloatArray, FloatOrArray
-from cavity.base.special import gap, quiet, stirling
+from cavity.base.special import binet, gap, quiet, stirling
 from cavity.likelihoods.base import BETA, BETA_BINOMIAL, _Compiled
 from cavity.likelihoods.counts import MAX_DRAWN_RATE, _log_mean_rest, _log_stirling, _Trials, check_rows
 from cavity.likelihoods.parameters import check_closed
@@ -20,6 +21,7 @@ SMALLEST_SHAPE = 1e-300  # below which log Gamma(a) is -log a and a log a is 0 t
 START_SHARE = 0.25  # of the precision by moments, from which a search goes upward: EP converges from there
 STEPS_AT_ONCE = 256  # of sums of probabilities, after which they may end
 MAX_TERMS_AT_ONCE = 1 << 18  # of all sums together
+MIN_SQUARES = 1e-280  # of shares about their mean, in quotients
 MIN_START, MAX_START = 0.1, 1e4  # precisions that searches start from
 
 
@@ -43,7 +45,8 @@ class _BetaShares:
         return np.where(shape > SMALLEST_SHAPE, stirling(np.maximum(shape, SMALLEST_SHAPE)), log_shape)
 
     def _parameters(self):
-        return self.precision, np.log(self.precision)
+        log_precision = np.log(self.precision)
+        return self.precision, log_precision, binet(self.precision) + 0.5 * (log_precision - LOG_2PI)
 
     def _limit_start(self, precision):
         return {"precision": float(np.clip(START_SHARE * precision, MIN_START, MAX_START))}
@@ -102,8 +105,8 @@ class Beta(_BetaShares, _Compiled):
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """A part of what the variance of y about the shares of `fitted` says; see `Likelihood.starting_values`."""
         mu = special.expit(fitted)
-        squares = max(float(np.sum((y - mu) ** 2)), np.finfo(float).tiny)
-        return self._limit_start(min(float(np.sum(mu * (1.0 - mu))) / squares, 1e300) - 1.0)
+        squares = max(float(np.sum((y - mu) ** 2)), MIN_SQUARES)
+        return self._limit_start(float(np.sum(mu * (1.0 - mu))) / squares - 1.0)
 
     @quiet
     def log_p(self, y: Any, f: Any) -> FloatOrArray:

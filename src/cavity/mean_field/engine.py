@@ -72,7 +72,7 @@ def ascend(model, state, options):
     accelerate = options.accelerate
     checkpoint = options.job.restore(state)
     climb = _Ascent(model)
-    status, close = MAX_ITER_STATUS, 0  # the last evaluations in a row that were as close as `tol` asks for
+    status, close = MAX_ITER_STATUS, 0  # the last evaluations in a row that were as close as `tol`
     if checkpoint is None:
         climb.visit(state)
     else:

@@ -85,7 +85,7 @@ class StoppedIntegral(Exception):
 def choose_integration(setting, n_free, is_small):
     """Return the method of a setting `integrate` of a model with so many open numbers, or None.
 
-    With "auto" these are integrated if they are few, and where `is_small`: where few levels or rows tell them.
+    With "auto" these are integrated if they are few, and where `is_small`: where few levels or rows determine them.
     """
     if setting is False:
         return None

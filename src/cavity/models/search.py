@@ -251,7 +251,7 @@ def check_end_at_bounds(status, objective, x, bounds):
         reason = f"where the prior of {', '.join(priors)} has its mass beyond; give priors in the units of the data"
     else:
         reason = "as it does where noise goes to 0 because y is constant, or fitted exactly"
-        reason += "; give the scale of the noise"
+        reason += f"; give {' and '.join(names[i] for i in np.flatnonzero(is_steep))}"
     warn(f"{NO_MAXIMUM}, {reason}", ConvergenceWarning)
     return NO_MAXIMUM
 

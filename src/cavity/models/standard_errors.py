@@ -99,7 +99,7 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
     rows, evidence = np.empty((len(free), len(free))), evaluations.evidence
     steps = (CURVATURE_STEP, CURVATURE_TOL), (SHORT_CURVATURE_STEP, SHORT_CURVATURE_TOL)
     step, tol = steps[slopes is not None]
-    evaluations.sites_at_maximum = evidence.start  # of which the checkpoint knows
+    evaluations.sites_at_maximum = evidence.start  # which the checkpoint has
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
             slope_ahead, slope_behind = gradient(i, step), None if slopes is None else -slopes[free]

@@ -81,7 +81,7 @@ def split_blocks(block_count, n_threads, most, gradual=False):
 
 
 def _only_run(task, broadcast, sources, layout, job, stage):
-    """Return what a task makes of the only block that there is, in memory, without any of what others ask for."""
+    """Return what a task makes of the only block that there is, in memory, without the setup of several blocks."""
     local = threading.local()
     arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
     result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)

@@ -1,6 +1,6 @@
 """What the estimators share: checks, what becomes of their arguments, and how predictions are computed.
 
-Checks word their messages through `cavity.base.arrays`, like all others.
+Checks make their messages with `cavity.base.arrays`, like all others.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def compute_log_probabilities(posteriors, X):
 
 
 def check_stream_classes(y, classes, first=None):
-    """Return the classes of a stream, sorted: those of earlier batches or, in the first, those that were announced.
+    """Return the classes of a stream, sorted: those of earlier batches or, in the first, those of `classes`.
 
     Raises ValueError if there are none or one, if they change, or if y holds another one.
     """
@@ -271,7 +271,7 @@ def label_dtype(classifier):
 
 
 class Estimator(BaseEstimator):
-    """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
+    """Base of the estimators: unknown arguments are refused under their public name."""
 
     def __new__(cls, *args, **kwargs):
         """Return a new estimator, not yet initialised."""

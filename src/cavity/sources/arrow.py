@@ -226,7 +226,7 @@ class FragmentReader:
 
 
 def file_stamp(fragment):
-    """Return what tells whether the file of a fragment has changed."""
+    """Return what differs once the file of a fragment has changed."""
     info = fragment.filesystem.get_file_info(fragment.path)
     return info.size, info.mtime_ns
 
@@ -319,7 +319,7 @@ def reading(path):
     except OSError as error:
         if error.errno is not None:
             raise
-        raise ValueError(f"{path} cannot be read ({_first_line(error)})") from error  # damaged, as pyarrow tells it
+        raise ValueError(f"{path} cannot be read ({_first_line(error)})") from error  # damaged, in its words
 
 
 def _first_line(error):

@@ -104,7 +104,7 @@ def _place(array):
 
 
 def _state(array):
-    """Return what tells whether the files of an array have changed; None for one without files."""
+    """Return what differs once the files of an array have changed; None for one without files."""
     place = _place(array)
     if place is None:
         return None

@@ -118,7 +118,7 @@ class Chunks:
 
 
 class Elsewhere(NamedRows):
-    """What tasks know of the rows of a collection: the words for them."""
+    """What tasks have of the rows of a collection: their names in messages."""
 
     def __init__(self, name, shape, columns, ends):
         super().__init__(name, shape, columns)

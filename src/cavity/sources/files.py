@@ -42,7 +42,7 @@ class FileState:
         """Raise ValueError if an open file is another one, or has changed.
 
         A new name or other rights change the time of status alone; so does who writes to a file and sets its time of
-        modification back. Then some of its bytes tell.
+        modification back. Then some of its bytes are compared.
         """
         *now, status_time = _stamp(file)
         *then, status_time_then = self.stamp
@@ -54,7 +54,7 @@ class FileState:
 
 
 def _stamp(file):
-    """Return what tells whether an open file has changed.
+    """Return what differs once an open file has changed.
 
     Where a system has no time of status change (the field is then the time of creation, as on Windows), that is 0.
     """

@@ -92,7 +92,7 @@ def open_npy(path, name):
 def _header(file):
     """Return (shape, whether by columns, dtype) and leave the file at the first number; ValueError if it is damaged.
 
-    numpy's own reader raises errors of many kinds, and advises to trust files it cannot read.
+    numpy's own reader raises errors of many kinds, and suggests unpickling files that it cannot read.
     """
     version = npy.read_magic(file)
     if version not in HEADER_LENGTH_BYTES:

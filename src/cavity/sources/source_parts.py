@@ -65,7 +65,7 @@ class SourcePart:
 
 
 class NamedRows(SourcePart):
-    """Base of parts in memory: how messages speak of their rows, and of their columns if these have names."""
+    """Base of parts in memory: how messages name their rows, and of their columns if these have names."""
 
     def __init__(self, name, shape, columns):
         self.name, self.shape, self.columns = name, shape, columns

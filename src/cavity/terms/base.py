@@ -31,7 +31,7 @@ class StructuredTerm(Frozen):
 
     @property
     def long_name(self) -> str:
-        """A name that tells the term from another one of the same `name`."""
+        """A name that differs from that of another term of the same `name`."""
         return self.name
 
     @property

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.special import gammaln, ndtri
-from scipy.stats import qmc
+from scipy.stats import norm, qmc
 from support.glms import GLM
 from support.responses import SPECIAL_RESPONSES, draw, make_likelihood
-from support.tolerances import ROUNDING
+from support.tolerances import EARLY, ROUNDING
 
 from cavity import likelihoods
 
@@ -131,3 +131,25 @@ def test_problems_without_rest_end_soon_and_say_so(case, options):
     assert np.isfinite(posterior.log_evidence)
     assert bool(caught) != posterior.converged
     assert posterior.converged == (posterior.status == "converged")
+
+
+@pytest.mark.parametrize(
+    ("y", "message"), [(np.full(20, 0.3), "give precision"), ([0.3], "no maximum in the precision")]
+)
+def test_shares_that_do_not_bound_their_precision_say_so_soon(y, message):
+    """Sites of such precisions keep their digits, so that their integrals take no longer than others."""
+    model = GLM(likelihoods.Beta(), prior_variance=6.25)
+    begin = time.process_time()
+    with pytest.warns((UserWarning, RuntimeWarning), match=message):
+        fit = model.fit(np.ones((len(y), 1)), y)
+    assert time.process_time() - begin < SECONDS  # minutes before
+    assert fit.expected(np.ones((1, 1))) == pytest.approx(0.3, abs=0.2)
+
+
+def test_sites_of_shares_keep_their_digits_at_high_precisions():
+    """log Z of a narrow p beside a wide cavity is the density of a point that y tells."""
+    y, n = 0.3, np.logspace(9, 14, 6)
+    log_z = [float(likelihoods.Beta(k).log_tilted(y, 0.0, 4.0)[0]) for k in n]
+    odds = np.log(y / (1 - y))
+    limit = norm.logpdf(odds, 0.0, 2.0) - np.log(y * (1 - y))  # the density of y where p is a point
+    np.testing.assert_allclose(log_z, limit, rtol=EARLY)

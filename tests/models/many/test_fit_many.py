@@ -731,3 +731,16 @@ def test_more_responses_than_memory_has_names_for_are_refused_with_their_size():
 
     with pytest.raises(MemoryError, match=r"Y: names of all responses .* needs 4000000000000 bytes"):
         cavity.GLM("poisson", intercept=True).fit_many(X, Endless())
+
+
+@pytest.mark.parametrize("kind", ["glm", "mixed"])
+def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(kind):
+    rng, likelihood = np.random.default_rng(1), likelihoods.NegativeBinomial(4.0)
+    mean = np.exp(rng.normal(2.0, 1.0, 200) + np.outer(X[:, 1], rng.normal(0.0, 0.5, 200)))
+    Y, groups, model = rng.poisson(rng.gamma(4.0, mean / 4.0)), {}, cavity.GLM(likelihood, intercept=True)
+    if kind == "mixed":
+        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances={"donor": 0.2})
+        groups = {"groups": {"donor": DONORS}}
+    many = model.fit_many(X[:, 1:], Y, **groups)
+    for number in rng.choice(200, 20, replace=False):
+        assert_alike(many, number, model.fit(X[:, 1:], Y[:, number], **groups), AT_REST)

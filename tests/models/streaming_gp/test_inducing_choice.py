@@ -153,14 +153,14 @@ def test_nothing_to_choose():
         (X[:0], np.zeros(0), {}),
         (X, np.zeros(5), {}),
         (X, np.ones(5), {"budget": 0}),
-        (X, np.ones(5), {"kept": X[:3], "budget": 3}),
-        (X, np.ones(5), {"kept": X[:3], "budget": 2}),
-        (X, np.ones(5), {"kept": X}),
+        (X, np.ones(5), {"stored": X[:3], "budget": 3}),
+        (X, np.ones(5), {"stored": X[:3], "budget": 2}),
+        (X, np.ones(5), {"stored": X}),
         (X, np.ones(5), {"tolerance": 1.0}),
     ):
         chosen, left = greedy(covariance, rows, weight, **options)
         assert len(chosen) == 0
-        truth = residuals(basis(covariance, options.get("kept", X[:0])), rows) if len(rows) else np.zeros(0)
+        truth = residuals(basis(covariance, options.get("stored", X[:0])), rows) if len(rows) else np.zeros(0)
         np.testing.assert_allclose(left, truth, atol=LAST_BIT)
 
 

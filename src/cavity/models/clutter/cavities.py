@@ -22,7 +22,7 @@ from cavity.sources.dataset import ON_WORKERS
 
 kernel = _core.best("clutter")
 
-LOST_SHARE = 2.0 * kernel.lost  # of the precision: twice what kernels ask for, to find what they skip despite rounding
+LOST_SHARE = 2.0 * kernel.lost  # of the precision: twice the limit of kernels, to find what they skip
 
 
 def can_lose(rho, units):

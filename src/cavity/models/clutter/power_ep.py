@@ -168,7 +168,7 @@ def _cut_panels(cavities, d, s, power):
 
     t^alpha is B^alpha or A^alpha exp(-alpha r^2/(2 s)), whichever is larger, within a factor 2^alpha. With the cavity
     the first makes a piece of variance v around |theta - x| at m, the second one of variance v/(1 + k) nearer to x.
-    Between them t^alpha has a kink, a branch point at r^2 = 2 s (log A - log B + i pi), which asks for smaller panels.
+    Between them t^alpha has a kink, a branch point at r^2 = 2 s (log A - log B + i pi), which needs smaller panels.
     """
     c, narrow = cavities, 1.0 + cavities.k
     variances = c.v, c.v / narrow

@@ -358,7 +358,7 @@ class GLM(ManyResponses, LinearSettings):
 def check_method(model, method, run, names, inputs):
     """Raise ValueError or TypeError for methods, schedules and learning that cannot be had together.
 
-    Raise MemoryError where there is no room for what they need.
+    Raise MemoryError where what they need does not fit into memory.
 
     Parameters
     ----------

@@ -230,7 +230,7 @@ def _count_copies(weights):
     copies = np.sum(times - np.minimum(times, 1.0))
     if copies > MAX_ROW_COPIES:
         raise ValueError(
-            f"ADF takes in a row of weight w that many times; the weights ask for {copies:.3g} copies of rows, "
+            f"ADF takes in a row of weight w that many times; the weights need {copies:.3g} copies of rows, "
             f"more than {MAX_ROW_COPIES:.0e}: use method='ep'"
         )
     return times

@@ -36,7 +36,7 @@ MANY_ROWS_ADVICE = (  # what to say where the matrices of all rows do not fit in
 
 
 def allocate_matrices(n, count=2):
-    """Return matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
+    """Return matrices for a fit of n rows; MemoryError, which names other methods, if they do not fit into memory."""
     return arrays.allocate_matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS_ADVICE)
 
 
@@ -211,7 +211,7 @@ class Evidence:
 
 
 def make_fit(rows, point):
-    """Return the `Fit` of a point: exact ones are fits, too, whose `left_one_out` is for those who ask."""
+    """Return the `Fit` of a point: exact ones are fits, too, with `left_one_out` where it is called for."""
     if point.fit is not None:
         return point.fit
     trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}

@@ -122,7 +122,7 @@ class GaussianProcess(LatentProcess):
             raise arrays.error_of("method", f"'chain' {obstacle}")
 
     def _check_size(self, n):
-        """Raise MemoryError if there is no room for the matrices of n rows, unless a chain may have none."""
+        """Raise MemoryError if there is no memory for the matrices of n rows, unless a chain may have none."""
         if self.method == DENSE_METHOD or find_obstacle(self.covariance, self.mean) is not None:
             allocate_matrices(n)
 

@@ -191,7 +191,7 @@ class GaussianProcessPosterior(RowsPosterior):
         return cross @ self._alpha, self._solver.find_covariance(gram, cross)  # (n, U) (U,)
 
     def _check_size(self, n):
-        """Raise MemoryError if there is no room for the matrices of n more rows."""
+        """Raise MemoryError if there is no memory for the matrices of n more rows."""
         allocate_matrices(self.n_samples + n)
 
     def _make_evidence(self, rows, threads, start, extends=False):

@@ -85,7 +85,7 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
 
     @cached_property
     def has_offset(self) -> bool:
-        """Whether the rows had offsets on top of the mean: predictions then want theirs."""
+        """Whether the rows had offsets on top of the mean: predictions then need theirs."""
         mean = np.abs(np.atleast_1d(self.model.mean))
         size = mean[0] + np.abs(self.X) @ mean[1:] if len(mean) > 1 else mean[0]
         return bool(np.any(np.abs(self._rows.offset - self.model.prior_mean(self.X)) > PRIOR_MEAN_ROUNDING * size))
@@ -110,7 +110,7 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
 
     @cached_property
     def observation_digest(self) -> ObservationDigest | None:
-        """By which `compare` tells that posteriors are of the same y."""
+        """By which `compare` checks that posteriors are of the same y."""
         return ObservationDigest.of(self._rows.y, self.model.likelihood)
 
     @property

@@ -95,7 +95,7 @@ def _rank_starts(values, points, n_long, n_starts):
 def _search_sample(settings, evidence, objective, points, n_long, bounds, n_starts):
     """Return where the search on some of many rows ends, and what `maximise` takes to begin there with Newton's step.
 
-    Nothing of the latter where these rows tell little of a number, as of the lengthscale of an idle column. None and
+    Nothing of the latter where these rows hold little about a number, as of the lengthscale of an idle column. None and
     nothing where there are few rows, or the noise is not Gaussian, or the sample may not show what repeats itself.
     """
     n, vector, leaves = evidence.rows.n, objective.vector, list_leaves(settings.covariance)

@@ -101,7 +101,7 @@ class LinearEvidence:
 
     If that fails, as from settings far away, the fit is repeated without first sites. Where it `stops_early`, a fit
     ends where the tolerance exceeds `share_left` times the change of a sweep: how much of the change the next sweep
-    would make, as far as the last fit of several sweeps tells.
+    would make, by the last fit of several sweeps.
     """
 
     def __init__(self, problem, vector, threads, options):
@@ -151,6 +151,8 @@ class LinearEvidence:
         fit = self._fit(geometry, settings.likelihood, early, "fit")
         if self.start is not None and (fit is None or not fit.converged):
             self.start = None
+            if fit is not None and options.double_loop and fit.trace["double_loop"] >= options.double_loop:
+                options = replace(options, double_loop=0)  # so many steps would not do from further away, either
             fit = self._fit(geometry, settings.likelihood, options, "fit without sites")
         if fit.converged and fit.tau is not None:
             self.start = fit.tau, fit.rho
@@ -227,7 +229,7 @@ class LinearEvidence:
 
     def _make_total(self, point, free, every=1):
         """Return total(likelihood), the part of the log evidence at the cavities of a point that depends on that, and
-        its derivatives in free numbers that the sites tell, by name.
+        its derivatives in free numbers that follow from the sites, by name.
 
         With `every` about that, from the first ones of each group of sites, one of so many.
         """
@@ -266,7 +268,7 @@ def find_share_left(trace, last):
     """Return the share of the change of a sweep that sweeps after it would add, from the trace of a fit.
 
     Sweeps near a fixed point contract: changes that shrink by a rate r leave r/(1 - r) of the last one. Of one sweep
-    alone that is not known, and the `last` share stays; steps of the double loop tell nothing.
+    alone that is not known, and the `last` share stays; steps of the double loop do not count.
     """
     changes = trace["change"]
     if trace["double_loop"]:

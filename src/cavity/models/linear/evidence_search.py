@@ -45,7 +45,7 @@ class Solution:
 START_ROWS = 1 << 12  # most rows of the regression for first values
 SAMPLE_ROWS = 1 << 13  # of many rows on which the search begins; its maximum is about 3 sd away at MIN_SAMPLED_ROWS
 MIN_SAMPLED_ROWS = 1 << 15
-MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows tell enough
+MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows are enough
 MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
 NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
 MOVED_TOL = 1e-4  # of the fit after passes that numbers moved with: errors of its gradient are that in standard errors
@@ -214,7 +214,7 @@ def sample_rows(problem, names):
 def _search_sample(sample, objective, starts, bounds):
     """Return the maximum of the evidence of some rows, and the root of the inverse Hessian that it gives for all rows.
 
-    None twice where EP fails on the way, or where these rows tell little of a number: then the search begins as that of
+    None twice where EP fails on the way, or where these rows say little on a number: then the search begins as that of
     few rows does.
     """
     vector, n = sample.vector, sample.problem.used.n

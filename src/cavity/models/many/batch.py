@@ -37,6 +37,7 @@ from cavity.priors.densities import LogNormal, evaluate_log_density
 MAX_NEWTON_STEP = 2.0  # of a log or a logit: farther away the curvature is another one
 MAX_CURVATURE_RATIO = 4.0  # of the curvature along the last step to that at constant sites, or the other way round
 CHANGE_PER_STEP = 0.2  # of the belief in a sweep, in sd, per unit of the last step: then the slope is worth a step
+TOLERANCE_SHARE, MIN_TOLERANCE = 0.05, 1e-13  # of the stopping rule: what is kept is the belief before the last sweep
 CONVERGED_SLOPE = 1e-5  # nats per unit of a free number: a tenth of that of the search of a single fit
 
 
@@ -183,6 +184,7 @@ class BatchSolver:
         self.features, self.sites, self.base, self.scale = features, sites, base, scale
         self.groups, self.priors, self.run = groups, priors, run
         self.n_parameters = sites.free.size
+        self.tol = max(TOLERANCE_SHARE * run.tol, min(run.tol, MIN_TOLERANCE))
 
     def solve(self, free):
         """Iterate from free numbers (B, k); return the `BatchSolution`."""
@@ -235,7 +237,7 @@ class BatchSolver:
         state.damping.step = np.where(moved, steps, state.damping.step)
         new.change[moved] = state.damping.best[moved] = np.inf  # changes begin anew under other free numbers
         is_possible = proper.all(axis=1) & new.belief.proper & np.isfinite(tau + rho + log_z).all(axis=1)
-        done = is_possible & (new.change <= self.run.tol) & np.all(self._is_at_rest(state, slope), axis=1)
+        done = is_possible & (new.change <= self.tol) & np.all(self._is_at_rest(state, slope), axis=1)
         if done.any():
             values = evaluate_sites(log_z, belief.mean, belief.variance, m, v)[done] / fraction
             total = np.sum(values, axis=1) - belief.prior_gap()[done]

@@ -145,7 +145,7 @@ class ManyProblem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoneSolution:
-    """A solution of `fit`, and what its family knows of the effects."""
+    """A solution of `fit`, and what its family has of the effects."""
 
     solution: Any
     covariance: np.ndarray  # (M, M): of weights and random effects

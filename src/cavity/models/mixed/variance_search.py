@@ -148,7 +148,7 @@ class MixedEvidence(LinearEvidence):
     """
 
     def __init__(self, problem, vector, threads, options, needs_sites=False):
-        """With `needs_sites` all fits are by EP, as leave-one-out densities want it."""
+        """With `needs_sites` all fits are by EP, as leave-one-out densities need it."""
         super().__init__(problem, vector, threads, options)
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood

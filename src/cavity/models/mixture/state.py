@@ -42,7 +42,7 @@ class MixtureState:
         return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
 
     def widen_like(self, other):
-        """Return this state, with a beta for each column if `other` has that, as data with missing values ask for."""
+        """Return this state, with a beta for each column if `other` has that, as data with missing values need it."""
         return replace(self, factors=self.factors.widen_like(other.factors))
 
     @staticmethod

@@ -278,7 +278,7 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         """
         return self._observed(X, self._latent(X, offset, None), noise, None)
 
-    has_offset = False  # of fits: they know none
+    has_offset = False  # of fits: they have none
 
     def _rows_of(self, X, offset, exposure):
         """Return new rows checked, in the order of the fit, and the known part of their f."""

@@ -5,7 +5,7 @@ what the bound of Titsias loses there [T]_ (eq. 9). `greedy` adds row after row,
 pivots [FS]_ [BRW]_ (section 4.2.2). An inducing variable has a nugget, so that a pivot's divisor is the square root of
 residual plus nugget, and the columns are those of W = L^-1 k(Z, X) of `Basis`.
 
-The row with the largest loss itself, the usual pivot, is an outlier as often as not, and tells about nothing but
+The row with the largest loss itself, the usual pivot, is an outlier as often as not, and informs about nothing but
 itself. So a few rows are tried in every step, that one and others drawn in proportion to their losses as in [CETW]_,
 and the one that lowers the losses of all rows most is taken. The draws are quantiles at multiples of the golden ratio:
 nothing is random. What 100 points leave of the variance of 4000 rows (unit RBF; lengthscale in brackets): of normal

@@ -1,4 +1,4 @@
-"""Small batches in arrays as the kernels want them, at given inducing points: an `Update` with nothing to decide.
+"""Small batches in arrays of the form of the kernels, at given inducing points: an `Update` with nothing to decide.
 
 Results have the bits of an `Update`.
 """

@@ -235,6 +235,6 @@ def grow_rows(rows):
 
 
 def _collect_rows(rows, model, threads):
-    """Rows as searches want them to find starts."""
+    """Rows in the form in which searches choose starts."""
     X, _ = rows.sample_rows(rows.n)
     return replace(rows, X=X, offset=rows.compute_prior_means(model, threads))

@@ -64,7 +64,7 @@ class SingleRows:
             self.prior, self.W = np.array([basis.variance]), np.empty((1, basis.n))
 
     def from_arrays(self, now, X, y):
-        """Take in a row in arrays as the kernels want them, which check it; None for anything else."""
+        """Take in a row in arrays of the form of the kernels, which check it; None for anything else."""
         if not (
             self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT64_DTYPE and y.shape == (1,)
         ):

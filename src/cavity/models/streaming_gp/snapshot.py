@@ -123,7 +123,7 @@ TOTAL_NAMES = ("n_samples", "n_updates", "log_bound", "last_increment")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSnapshot:
-    """What a streaming Gaussian process knows after some updates."""
+    """The state of a streaming Gaussian process after some updates."""
 
     model: object  # StreamingGP, with what was learnt in its settings
     basis: InducingBasis

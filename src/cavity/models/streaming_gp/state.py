@@ -228,7 +228,7 @@ class StreamingGPState(SparsePosterior):
 
     @property
     def observation_digest(self) -> ObservationDigest | None:
-        """By which `compare` tells that posteriors are of the same y, in the order in which they came.
+        """By which `compare` checks that posteriors are of the same y, in the order in which they came.
 
         None where it is not known: after rows that came one by one, and in files of earlier versions.
         """

@@ -77,7 +77,7 @@ class DataExtent:
     digest: ObservationDigest | None = None
 
     def finest(self):
-        """Return the smallest noise variance that the digits of the data can tell from zero."""
+        """Return the smallest noise variance that differs from zero in the digits of the data."""
         return (
             max(MIN_NOISE_SD_SHARE * (self.high - self.low), EPSILON_64 * max(-self.low, self.high), MIN_NOISE_SD) ** 2
         )

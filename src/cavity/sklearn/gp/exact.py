@@ -1,7 +1,7 @@
 """Gaussian-process regression by the Cholesky factor of K + noise, one for all targets.
 
 The noise may be zero, which the sites of `cavity.GaussianProcess` cannot say. Large matrices are shared by as many
-threads as the environment asks for.
+threads as the environment sets.
 
 References
 ----------
@@ -25,7 +25,7 @@ from cavity.runs.executors import Threads, resolve_n_threads
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regression:
-    """What N rows with T targets tell: K + noise = L L', and alpha = (K + noise)^-1 Y."""
+    """The fit of N rows with T targets: K + noise = L L', and alpha = (K + noise)^-1 Y."""
 
     factor: np.ndarray  # (N, N) lower: L
     dual: np.ndarray  # (N, T): alpha
@@ -51,7 +51,7 @@ class Regression:
 
 
 def allocate_matrix(n):
-    """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
+    """Return the matrix of n rows that `regress` needs; MemoryError if it is too large."""
     return arrays.allocate_matrix((n, n), "the covariance matrix", MANY_ROWS_ADVICE)
 
 

@@ -200,7 +200,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         self.y_train_ = np.array(y) if self.copy_X_train else y
 
     def _regression(self, covariance):
-        """Return what the rows tell of all T targets, with such a covariance."""
+        """Return the fit of all T targets with such a covariance."""
         n = len(self.y_train_)
         buffer = self._work if hasattr(self, "_work") else exact.allocate_matrix(n)
         try:

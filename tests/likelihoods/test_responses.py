@@ -244,7 +244,11 @@ def test_exponential_is_weibull_of_shape_one():
         (likelihoods.Beta(), [0.2, 1.0], "in row 1; for shares of counts use BetaBinomial.* move 0 and 1 inside"),
         (likelihoods.Beta(), [20.0, 30.0], "got 20.0 in row 0; divide percentages by 100"),
         (likelihoods.BetaBinomial(), [[1, 2], [3, 2]], "as many successes as trials; got 3.0 and 2.0 in row 1"),
-        (likelihoods.HurdlePoisson(), [1, 0.5], "whole numbers, not negative; got 0.5 in row 1"),
+        (
+            likelihoods.HurdlePoisson(),
+            [1, 0.5],
+            "whole numbers, not negative; got 0.5 in row 1; Gamma has positive numbers",
+        ),
         (likelihoods.OrderedLogit([0.0]), [1, 2], "at most 1 for 1 thresholds, got 2 in row 1"),
         (likelihoods.Cloglog(), [0, 2], "two classes, .* got 2.0 in row 1"),
     ],

@@ -32,7 +32,9 @@ def check_rows(good, y, message, hint=""):
 
 def check_counts(y, name="y"):
     array = arrays.check_finite_array(y, name, ndim=(0, 1))
-    check_rows((array >= 0) & (array == np.floor(array)), array, f"{name} must hold whole numbers, not negative")
+    hint = "; Gamma has positive numbers, Tweedie zeros too, and Gaussian or StudentT numbers of either sign"
+    counts = (array >= 0) & (array == np.floor(array))
+    check_rows(counts, array, f"{name} must hold whole numbers, not negative", hint if name == "y" else "")
     return array
 
 

@@ -99,12 +99,19 @@ class ScratchVector:
         return self.shape[0]
 
     def __getitem__(self, part):
+        if isinstance(part, np.ndarray):  # ascending numbers
+            return self[slice(part[0], part[-1] + 1)][part - part[0]]
         start, stop, _ = part.indices(len(self))
         out = np.empty(max(stop - start, 0))
         self._file.read(out, 8 * start)
         return out
 
     def __setitem__(self, part, values):
+        if isinstance(part, np.ndarray):
+            span = slice(part[0], part[-1] + 1)
+            changed = self[span]
+            changed[part - part[0]] = values
+            part, values = span, changed
         start, stop, _ = part.indices(len(self))
         values = np.ascontiguousarray(np.broadcast_to(values, (stop - start,)), dtype=np.float64)
         self._file.write(values, 8 * start)

@@ -613,7 +613,7 @@ BAD = [
     (dict(sample_weight=np.zeros(3)), {}, "sample_weight must .*2"),
     (dict(sample_weight=np.array([1.0, np.nan])), {}, r"sample_weight must be finite, got sample_weight\[1\] = nan"),
     (dict(sample_weight=np.array([1.0, -2.0])), {}, "sample_weight must not be negative, got .*-2.0"),
-    (dict(sample_weight=np.array([1.0, 1e10]), method="adf"), {}, "ask for 1e.10 copies of rows, more than 1e.07"),
+    (dict(sample_weight=np.array([1.0, 1e10]), method="adf"), {}, "need 1e.10 copies of rows, more than 1e.07"),
     (dict(method="adf", power=0.5), {}, "method='adf' sees each row once"),
     (dict(damping=0.0), {}, r"damping must be in \(0, 1\], got 0.0"),
     (dict(y=[1.0]), {}, "y must have one entry per row of X, that is 2"),

@@ -174,10 +174,11 @@ def main():
     """Run, print, and write JSON if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a smoke test: one short pass, rough ratios")
+    parser.add_argument("--passes", type=int, default=3, help="over all suites, of which the shortest times count")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to FILE")
     options = parser.parse_args()
     start = time.perf_counter()
-    passes = [run_suites(options.quick) for _ in range(1 if options.quick else 3)]
+    passes = [run_suites(options.quick) for _ in range(1 if options.quick else options.passes)]
     times, units = shortest_times(passes)
     memory = memory_of(times)
     rows = rows_of({case: by_name for case, by_name in times.items() if case not in PROBE_BYTES}, units)

@@ -19,7 +19,7 @@ from cavity._core.site_types cimport (
 )
 
 
-# ---------------------------------------------------------------- steps that are compiled once for all kinds, in `lanes` lanes
+# ---------------------------------------------------------------- steps that are compiled once, in `lanes` lanes
 
 
 cdef inline template improve_anchors_in(int kind, Tile *t, int lanes) noexcept nogil:
@@ -143,7 +143,7 @@ cdef inline template add_nodes_of_tile(int kind, Tile *t) noexcept nogil:
 
 
 cdef inline void sum_rules(int kind, Tile *t) noexcept nogil:
-    """Node by node, sites in lanes: those with the smooth rule, then the others, which have 0 beyond their last node."""
+    """Node by node, sites in lanes: those with the smooth rule, then the others; 0 is added beyond a last node."""
     cdef Py_ssize_t i
     cdef int j, smooth = 0, narrow = 0, rule = 0, mixed = 0
     cdef int rules[CV_LANES]

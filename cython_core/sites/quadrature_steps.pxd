@@ -24,8 +24,8 @@
    d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
 
 Each function is one step for lane i of a tile of sites side by side, without branches: a loop over lanes vectorises.
-Templates that have a kind are inlined for it; all else, the integrand above all (site_integrands.pxd), is compiled once. A
-lane does not look at others, so a site has the same bits in any company.
+Templates that have a kind are inlined for it; all else, the integrand above all (site_integrands.pxd), is compiled
+once. A lane does not look at others, so a site has the same bits in any company.
 """
 
 from libc.math cimport INFINITY, M_PI, ceil, fabs, sqrt

@@ -1,8 +1,8 @@
 """The integrand of sites by quadrature, at a node or at as many as there are lanes.
 
 h(f) - h(f0), l'(f) - l'(f0) and l''(f) at f = f0 + x, where f0 is the anchor of quadrature_steps.pxd. A loop over lanes
-is compiled once for each kind, here: whatever needs nodes side by side calls `evaluate_nodes`, for sites of a tile, or for
-nodes of one site, whose parameters are then in all lanes (`spread`). A lane does not look at others.
+is compiled once for each kind, here: whatever needs nodes side by side calls `evaluate_nodes`, for sites of a tile, or
+for nodes of one site, whose parameters are then in all lanes (`spread`). A lane does not look at others.
 """
 
 from cavity._core.lanes cimport cv8_set, cv8_store, template

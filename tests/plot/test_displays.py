@@ -410,6 +410,8 @@ def test_an_intercept_is_a_row_and_a_far_one_ends_the_axis_before_it():
     assert near.ax_.get_yticklabels()[-1].get_text() == "intercept"
     assert far.ax_.get_yticklabels()[-1].get_text().startswith("intercept: 9999.99")
     assert far.ax_.get_xlim()[1] < 1e3
+    (arrow,) = (line for line in far.ax_.lines if line.get_marker() == ">")
+    assert arrow.get_color() != "gray"  # 0 is not inside
 
 
 def test_a_long_interval_is_cut_and_named():
@@ -421,6 +423,8 @@ def test_a_long_interval_is_cut_and_named():
     drawn = plot.IntervalDisplay(names=("a", "separated", "b"), **numbers).plot()
     assert drawn.ax_.get_xlim()[1] < 2.0
     assert drawn.ax_.get_title() == "separated cut"
+    (arrow,) = (line for line in drawn.ax_.lines if line.get_marker() == ">")
+    assert arrow.get_color() == "gray"
 
 
 def test_formulas_are_drawn_along_their_columns_of_numbers():

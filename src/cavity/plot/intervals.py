@@ -255,7 +255,7 @@ class IntervalDisplay(Display):
         labels = list(self.names)
         for k in np.flatnonzero(cut):
             end, marker = (ends[1] + 0.9 * room, ">") if self.mean[k] > 0 else (ends[0] - 0.9 * room, "<")
-            axes.plot(end, k, marker, color="gray")
+            axes.plot(end, k, marker, color="gray" if self.low[k] <= 0.0 <= self.high[k] else SIGNAL_COLOR)
             numbers = [summary.format_number(v[k], length[k] / 4.0) for v in (self.mean, self.low, self.high)]
             labels[k] = f"{labels[k]}: {numbers[0]}\n({numbers[1]}, {numbers[2]})"
         axes.set_yticks(np.arange(len(names)), labels)

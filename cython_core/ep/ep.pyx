@@ -169,7 +169,7 @@ def sweep_values(int kind, const double[::1] parameters,
                  const double[::1] y, const double[::1] extra,    # all as for sweep
                  const double[::1] base,       # in    (n,)
                  double[:, :, ::1] states,     # inout (2, n + 4, n): a posterior, see Values, and the next
-                 double best, double progress, # in    passes go on while changes are below progress times the best
+                 double best, double progress,  # in    passes go on while changes are below progress times the best
                  double tol,                   # in    ... and above it
                  double[::1] changes):         # out   (m,): of passes, m of them at most
     """Do sweeps over all sites, each a rank-1 update of the covariance a site. Returns their number k; the last is in

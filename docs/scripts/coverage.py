@@ -147,6 +147,7 @@ def format_share(holds):
 
 def main():
     """Print the table."""
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. list-table::\n   :header-rows: 1\n")
     kinds = {"sds": "standard deviations", "beta": "fixed effects", "f": "f of rows", "levels": "effects of levels"}
     cells = [["groups", "data sets", "of", *METHODS, "lme4"]]

@@ -207,6 +207,7 @@ def fit_all(root):
 def main():
     """Print the table."""
     root = sys.argv[1]
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. list-table::\n   :header-rows: 1\n")
     cells = [["posterior", "numbers", "means", "sds", "quantiles"]]
     for name, moments in fit_all(root):

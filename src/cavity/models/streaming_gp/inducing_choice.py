@@ -2,8 +2,8 @@
 
 The residual of a row, its variance given the inducing variables, costs weight residual nats: half of rho residual is
 what the bound of Titsias loses there [T]_ (eq. 9). `choose_greedily` adds row after row, which is a Cholesky
-factorisation with pivots [FS]_ [BRW]_ (section 4.2.2). An inducing variable has a nugget, so that a pivot's divisor is the square root of
-residual plus nugget, and the columns are those of W = L^-1 k(Z, X) of `Basis`.
+factorisation with pivots [FS]_ [BRW]_ (section 4.2.2). An inducing variable has a nugget, so that a pivot's divisor is
+the square root of residual plus nugget, and the columns are those of W = L^-1 k(Z, X) of `InducingBasis`.
 
 The row with the largest loss itself, the usual pivot, is an outlier as often as not, and informs about nothing but
 itself. So a few rows are tried in every step, that one and others drawn in proportion to their losses as in [CETW]_,

@@ -37,7 +37,7 @@ def skew_log_density(x):
     return float(np.sum(3.0 * x - np.exp(x)))
 
 
-@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("m", [1, 2, 3])
 def test_grids_of_skew_densities(m):
     """Against the gamma function and moments of its logarithm."""
     result = integrate(

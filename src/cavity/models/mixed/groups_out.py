@@ -102,10 +102,8 @@ class LeavesGroupsOut:
         start, mean = merged.gather(self._tau[mask], self._rho[mask]), np.zeros(layout.size)
         mean[: layout.n_fixed] = self.model.prior_mean
         for number, (_, settings) in enumerate(self._weighted_settings):
-            likelihood, precision = (
-                self._point_likelihoods[number],
-                layout.precision(self.model.prior_variance, settings),
-            )
+            likelihood = self._point_likelihoods[number]
+            precision = layout.precision(self.model.prior_variance, settings)
             with Threads(1) as threads, single_blas():
                 geometry = Sparse(pattern, mean, precision, merged.rows.offset, threads)
                 fit = Engine(geometry, merged.make_sites(likelihood), Options.checked(), start).run()

@@ -255,7 +255,7 @@ def check_shaped(value, name, shape):
 def allocate_matrix(shape, description, way_out=""):
     """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
 
-    `what` begins the message, `way_out` ends it.
+    `description` begins the message, `way_out` ends it.
     """
     return allocate_matrices(1, shape, description, way_out)[0]
 

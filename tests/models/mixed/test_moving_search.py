@@ -98,7 +98,7 @@ def test_information_is_near_the_curvature(points, formula, likelihood, priors):
 
 
 def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
-    """Too few passes, sites with improper cavities, arithmetic that fails: the usual numbers to the last bit."""
+    """Too few passes, improper cavities, arithmetic that fails, no curvature: the usual numbers to the last bit."""
     model, table = cavity.MixedGLM(*MODELS[0][:2]), draw_rows()
     usual = model.fit(table).hyperparameters
     monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
@@ -110,6 +110,7 @@ def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
         (moving_search, "MAX_PASSES_FROM_AFAR", 2),
         (MixedEvidence, "_renew_at", lambda *_: None),
         (MixedEvidence, "_renew_at", fail),
+        (variance_search, "find_likelihood_information", lambda free, *_: np.full(free.size, np.nan)),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)

@@ -55,7 +55,8 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
     Returns
     -------
     MovedSettings or None
-        None where a pass fails, the callback stops, or steps do not come to LEAST_NEWTON_STEP in the most passes.
+        None where a pass fails, information is not finite, the callback stops, or steps do not come to
+        LEAST_NEWTON_STEP in the most passes.
     """
     inverse, last, steepness = None if root is None else root @ root.T, None, np.zeros(len(x))
     if root is None and evidence.pass_at(evidence.vector.unpack(x)) is None:
@@ -68,7 +69,10 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             return None
         change = 0.0 if point.fit is None else float(point.fit.trace["change"][0])
         if informs:
-            inverse = _invert_information(point.information + _find_prior_information(evidence.vector, x))
+            information = point.information + _find_prior_information(evidence.vector, x)
+            if not np.isfinite(information).all():
+                return None
+            inverse = _invert_information(information)
         elif last is not None:
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
@@ -86,8 +90,6 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
 
 def _invert_information(information):
     """Return the inverse of information, of which curvatures below LEAST_CURVATURE count as that."""
-    if not np.isfinite(information).all():
-        raise ArithmeticError("the information about hyperparameters is not finite")
     values, vectors = np.linalg.eigh(information)
     return (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
 

@@ -98,7 +98,7 @@ class FreeTerms(FreeSettings):
     def flat(self, x, i, sign):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
-        `way` is positive where that is towards larger ones.
+        `sign` is positive where that is towards larger ones.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])

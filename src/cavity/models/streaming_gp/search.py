@@ -75,7 +75,7 @@ def learn_batch(
         Scales of the likelihood to learn.
     pooled : bool
         Whether all rows before have the noise variance of the model: where alpha is 0, it is then learnt from all rows,
-        and what is known of those before is `rescaled` afterwards.
+        and what is known of those before is rescaled afterwards, see `rescale_information`.
     threads : Threads
         Who takes blocks.
     choose : callable, optional

@@ -110,7 +110,7 @@ def test_workers_have_one_thread_by_default():
 
 def test_default_threads_share_what_took_long_before(monkeypatch):
     """The first call begins inline; a short one stays there, and results are in order."""
-    monkeypatch.setattr(executors, "MIN_SHARED_SECONDS", 0.1)  # six empty tasks take less on a busy machine, too
+    monkeypatch.setattr(executors, "MIN_SHARED_SECONDS", 0.1)  # six empty tasks take less, busy or not
     main, seen = threading.get_ident(), []
 
     def task(i, seconds):

@@ -57,8 +57,9 @@ class Smooth(StructuredTerm):
     centred at the middle of its range and divided by the range; the intercept is that of the model.
 
     The parameter of the prior, sd, is the root mean square departure of the function from its line over the range of
-    the variable, in units of the link: v R^3/420 = sd^2, v the variance of the noise and R the range. It does not
-    depend on units, and as soon as the knots resolve the function not on how many they are and where.
+    the variable, in units of the link: v R^3/420 = sd^2, v the variance of the noise and R the range; v P^3/720 = sd^2
+    for a cycle of length P. It does not depend on units, and as soon as the knots resolve the function not on how many
+    they are and where.
 
     By group, ``s(x | g)``, each level has a function, whose intercept and line are random effects; the parameters are
     then sd, sd(intercept) and sd(slope), the last that of the line over the range.
@@ -77,7 +78,7 @@ class Smooth(StructuredTerm):
         Column of the levels that have effects of their own, or the number of one of X.
     period : float, optional
         Length of the cycle of a periodic function, in units of the variable. There is no line then, and sd is that of
-        the function from its mean, v P^3/720 = sd^2.
+        the function from its mean.
     knots : array_like, optional
         Boundaries of the intervals, increasing, from the lowest value or below to the highest or above: the range is
         theirs. By default at equal distances, or at quantiles of the distinct values where more than half of the
@@ -273,7 +274,7 @@ class BuiltSmooth(BuiltTerm):
     def prior(self):
         """That of the effects."""
         if self.periodic:
-            S, N, A = splines.periodic_roughness(self.k), np.ones((self.k, 1)), np.full((1, self.k), 1.0 / self.k)
+            S, N, A = splines.integrate_periodic(self.k, 2), np.ones((self.k, 1)), np.full((1, self.k), 1.0 / self.k)
         else:
             S, N, A = splines.roughness(self.knots), splines.lines(self.knots), splines.moments(self.knots)
         inner, constant = splines.log_determinants(S, N, A)
@@ -324,7 +325,12 @@ class BuiltSmooth(BuiltTerm):
         """Return the rows Z of a table of columns."""
         return self._place(self._evaluate(table)[0], table, levels)
 
-    def derivative_design(self, table, levels="known"):
+    @property
+    def derivative_variables(self):
+        """The variable."""
+        return (self.column,)
+
+    def derivative_design(self, table, column, levels="known"):
         """Return the rows of the derivative in the variable, and the derivatives of fixed columns by their names."""
         t = self._scaled(table)
         if self.periodic:

@@ -57,7 +57,7 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
     if has_group:
         raise _refuse(text, "it has no effects by group")
     if function in ("te", "ti"):
-        options = _check_options(text, options, {"k", "ranges"})
+        options = _check_options(text, options, {"k", "ranges", "period"})
         return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
     if function == "seasonal":
         column, period = _take(text, columns, 2)

@@ -366,6 +366,11 @@ def test_files_and_threads(fit, tmp_path):
 
 def test_a_callback_stops_the_integral():
     for fit in (fit_times, fit_wave):
+        stages = []
+        before = fit("grid", callback=lambda event, seen=stages: seen.append(event.stage) or event.stage == "curvature")
+        assert stages[-1] == "curvature"
+        assert stages.count("curvature") == 1
+        assert (before.integration, before.status) == (None, "stopped by callback")
         stopped = fit("grid", callback=lambda event: event.stage == "integral")
         assert stopped.integration is None
         assert stopped.status == "stopped by callback"

@@ -104,7 +104,7 @@ def find_integral(evidence, search, job, method, start):
     search : SearchResult
         The maximum.
     job : Job
-        Gets an event after each point.
+        Gets an event after each hyperparameter whose curvature is measured, and after each point.
     method : str
         One of METHOD_NAMES.
     start : tuple of ndarray
@@ -151,7 +151,9 @@ def integrate_posterior(evidence, search, job, method, start):
         warn(f"there is no integral: the maximum of the posterior is at a bound of {', '.join(ends)}", NumericalWarning)
         chosen = []
     if chosen:
-        hessian = curvature(Evaluations(evidence, vector), mode, index)
+        hessian = curvature(Evaluations(evidence, vector), mode, index, job.stage("curvature"))
+        if job.stopped:
+            raise StoppedIntegral
         if hessian is None or not np.linalg.eigvalsh(hessian)[0] > 0:
             warn(
                 "there is no integral: the posterior of hyperparameters has no maximum of full curvature",

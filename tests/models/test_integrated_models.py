@@ -377,8 +377,17 @@ def test_a_callback_stops_the_integral():
 
 
 REFUSED = [
-    (lambda: cavity.GLM("gamma", integrate="laplace"), ValueError, "integrate must be"),
-    (lambda: cavity.GaussianProcess(integrate=True), ValueError, "integrate must be"),
+    (lambda: cavity.GLM("gamma", integrate="laplace"), ValueError, "must be one of False, 'auto'"),
+    (
+        lambda: cavity.GaussianProcess(integrate=True),
+        ValueError,
+        "one of False, 'auto', 'grid', 'ccd', 'mode', got True",
+    ),
+    (
+        lambda: cavity.GaussianProcess("rbf", "gaussian", integrate="grid").fit(np.hstack([X, X**2]), WAVE),
+        ValueError,
+        "at most 3 hyperparameters with 'grid', got 4: 'ccd' has up to 8",
+    ),
     (
         lambda: cavity.GLM("probit", integrate="grid").fit(X, WAVE > 0, method="adf"),
         ValueError,

@@ -61,7 +61,7 @@ class IntegrationPoints:
 
 def check_integrate(value):
     """Return a setting `integrate`, checked."""
-    return value if value is False else arrays.check_choice(value, "integrate", ("auto", *METHOD_NAMES))
+    return arrays.check_choice(value, "integrate", (False, "auto", *METHOD_NAMES))
 
 
 def choose_method(method, m):

@@ -1,5 +1,6 @@
 """Options that many functions have are described in the same words, in static text that is readable where it stands."""
 
+import ast
 import inspect
 import re
 from collections import defaultdict
@@ -57,6 +58,8 @@ WORDS = {  # of an option: what its type is like, and what its description is li
     "rng": (SEED, r"(The source|Source) of randomness|Needed if n_init > 1|For order=|Shuffles the rows"),
     "tol": (r"float, default 1e-\d+", "Stopping rule"),
 }
+NAMES_OF_OTHERS = {"avg_comparisons", "avg_predictions", "avg_slopes"}  # of the R package marginaleffects
+MAX_NAME_LENGTH = 60  # of strings that may be names
 WEIGHTS = r"A row of weight w counts as w copies; 0 leaves it out|How often each row counts"
 ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "sample_weight": WEIGHTS}
 # Of parameters that mean different things in different functions: the number of texts of their entries, which may only
@@ -176,3 +179,35 @@ def test_public_names_are_in_the_reference():
     modules = (cavity, cavity.likelihoods, cavity.covariances, cavity.distributions, cavity.sklearn, cavity.plot)
     public = {name for module in modules for name in module.__all__ if callable(getattr(module, name))}
     assert not public - documented
+
+
+def collect_names(tree):
+    """All names of a module: of variables, attributes, arguments, functions and classes, and those in short strings."""
+    for node in ast.walk(tree):
+        yield from (getattr(node, field, None) for field in ("id", "attr", "arg", "name"))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < MAX_NAME_LENGTH:
+            yield from re.findall(r"\w+", node.value)
+
+
+def test_names_in_docstrings_exist():
+    """Names in backticks somewhere in the package, documented parameters among the arguments: renaming forgets them."""
+    source = Path(cavity.__file__).parent
+    trees = {path: ast.parse(path.read_text()) for path in source.rglob("*.py")}
+    names = {name for tree in trees.values() for name in collect_names(tree)} | {path.stem for path in trees}
+    names |= NAMES_OF_OTHERS
+    for path in (source.parents[1] / "cython_core").rglob("*.p*"):
+        names.update(re.findall(r"\w+", path.read_text()))
+    wrong = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                continue
+            docstring = ast.get_docstring(node) or ""
+            quoted = set(re.findall(r"(?<!`)`([a-z_][a-z_0-9]*)`(?!`)", docstring)) - names
+            if isinstance(node, ast.FunctionDef) and "Parameters\n---" in docstring:
+                entries = NumpyDocString(docstring)["Parameters"]
+                quoted |= {name.lstrip("*") for entry in entries for name in entry.name.split(", ")} - {
+                    argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)
+                }
+            wrong += [f"{path.relative_to(source)}: {name}" for name in sorted(quoted)]
+    assert wrong == []

@@ -212,7 +212,7 @@ def test_sparse_rows_are_those_of_an_array(name):
     X = np.where(np.abs(X) < 0.5, 0.0, X)
     assert case.run(sparse.csr_matrix(X), values, 2) == case.run(X, values)
     wide = sparse.csr_matrix((10, 10_000_000))
-    with pytest.raises(MemoryError, match=r"the weights, which knows no zeros, of shape .* takes many columns"):
+    with pytest.raises(MemoryError, match=r"the weights, which is dense, of shape .* takes many columns"):
         case.run(wide, {"y": values["y"][:10]})
 
 

@@ -366,14 +366,28 @@ def test_files_and_threads(fit, tmp_path):
 
 def test_a_callback_stops_the_integral():
     for fit in (fit_times, fit_wave):
+        stages = []
+        before = fit("grid", callback=lambda event, seen=stages: seen.append(event.stage) or event.stage == "curvature")
+        assert stages[-1] == "curvature"
+        assert stages.count("curvature") == 1
+        assert (before.integration, before.status) == (None, "stopped by callback")
         stopped = fit("grid", callback=lambda event: event.stage == "integral")
         assert stopped.integration is None
         assert stopped.status == "stopped by callback"
 
 
 REFUSED = [
-    (lambda: cavity.GLM("gamma", integrate="laplace"), ValueError, "integrate must be"),
-    (lambda: cavity.GaussianProcess(integrate=True), ValueError, "integrate must be"),
+    (lambda: cavity.GLM("gamma", integrate="laplace"), ValueError, "must be one of False, 'auto'"),
+    (
+        lambda: cavity.GaussianProcess(integrate=True),
+        ValueError,
+        "one of False, 'auto', 'grid', 'ccd', 'mode', got True",
+    ),
+    (
+        lambda: cavity.GaussianProcess("rbf", "gaussian", integrate="grid").fit(np.hstack([X, X**2]), WAVE),
+        ValueError,
+        "at most 3 hyperparameters with 'grid', got 4: 'ccd' has up to 8",
+    ),
     (
         lambda: cavity.GLM("probit", integrate="grid").fit(X, WAVE > 0, method="adf"),
         ValueError,

@@ -37,15 +37,16 @@ def skew_log_density(x):
     return float(np.sum(3.0 * x - np.exp(x)))
 
 
-@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("m", [1, 2, 3])
 def test_grids_of_skew_densities(m):
     """Against the gamma function and moments of its logarithm."""
     result = integrate(
         lambda x, before: (skew_log_density(x), x.copy()), np.full(m, np.log(3.0)), 3.0 * np.eye(m), "grid"
     )
-    assert result.log_integral == pytest.approx(m * np.log(2.0), abs=EXPANSION)
+    lost = {3: 0.003}.get(m, EXPANSION)  # beyond a fall of six nats
+    assert result.log_integral == pytest.approx(m * np.log(2.0), abs=lost)
     law = stats.loggamma(3.0)
-    np.testing.assert_allclose(result.weights @ result.x, law.mean(), atol=0.002)  # beyond a fall of six nats
+    np.testing.assert_allclose(result.weights @ result.x, law.mean(), atol=0.002)
     np.testing.assert_allclose(result.weights @ (result.x - law.mean()) ** 2, law.var(), rtol=0.02)
     np.testing.assert_array_equal(np.stack(result.values), result.x)
     assert result.weights.sum() == pytest.approx(1.0, abs=SUMS)

@@ -80,6 +80,14 @@ def test_a_cycle_is_drawn_once(frame):
     assert drawn.mean[0] == pytest.approx(drawn.mean[-1], abs=AT_REST)
 
 
+def test_rows_of_a_surface_are_within_its_cycle(frame):
+    posterior = fit(frame, "y ~ te(x, z, k=5, period=(4, None))")
+    drawn = SurfaceDisplay.from_posterior(posterior, "te(x, z)", frame)
+    assert drawn.ax_.get_xlim() == (0.0, 4.0)
+    np.testing.assert_array_equal(drawn.points, np.stack([np.mod(frame.x, 4.0), frame.z], axis=1))
+    np.testing.assert_allclose(drawn.values[:, 0], drawn.values[:, -1], atol=AT_REST)
+
+
 def test_censored_times_have_no_residuals(frame):
     times = frame.assign(time=np.exp(0.3 * frame.y))
     posterior = fit(times, "surv(time, died) ~ s(x, k=6)", "lognormal")

@@ -108,8 +108,9 @@ def test_workers_have_one_thread_by_default():
     script(textwrap.dedent(check_output))
 
 
-def test_default_threads_share_what_took_long_before():
+def test_default_threads_share_what_took_long_before(monkeypatch):
     """The first call begins inline; a short one stays there, and results are in order."""
+    monkeypatch.setattr(executors, "MIN_SHARED_SECONDS", 0.1)  # six empty tasks take less, busy or not
     main, seen = threading.get_ident(), []
 
     def task(i, seconds):
@@ -118,7 +119,7 @@ def test_default_threads_share_what_took_long_before():
         return i
 
     with Threads(executors.DefaultCount(2)) as threads:
-        for seconds, is_shared in ((0.0, False), (0.01, True), (0.01, True)):
+        for seconds, is_shared in ((0.0, False), (0.04, True), (0.04, True)):
             seen.clear()
             assert threads.run(task, [(i, seconds) for i in range(6)]) == list(range(6))
             assert (set(seen) != {main}) == is_shared

@@ -229,10 +229,10 @@ def check_flag(value, name):
 
 
 def check_choice(value, name, options):
-    """Return `value` if it is one of the strings in `options`."""
-    if not isinstance(value, str) or value not in options:
+    """Return `value` if it is one of `options`: strings, and False."""
+    if not (isinstance(value, str) or value is False) or value not in options:
         choices = ", ".join(repr(option) for option in options)
-        raise error_of(name, f"must be one of {choices}, got {value!r}{suggest_names(value, options)}")
+        raise error_of(name, f"must be one of {choices}, got {value!r}{suggest_names(value, filter(None, options))}")
     return value
 
 
@@ -255,7 +255,7 @@ def check_shaped(value, name, shape):
 def allocate_matrix(shape, description, way_out=""):
     """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
 
-    `what` begins the message, `way_out` ends it.
+    `description` begins the message, `way_out` ends it.
     """
     return allocate_matrices(1, shape, description, way_out)[0]
 

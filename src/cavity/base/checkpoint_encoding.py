@@ -30,7 +30,7 @@ def encode(value, arrays, names=None):
         dataclasses with {"kept": False} as metadata are left out, and come back with their defaults.
     arrays : dict of ndarray
         Takes the arrays, by their numbers as strings.
-    known : dict, optional
+    names : dict, optional
         Names of arrays by their identities.
 
     Returns

@@ -17,7 +17,7 @@ def _iterate_blocks(X, step):
 
 
 def sum_block(x, unit, middle, ends, weights=None):
-    """Return the weighted sum of x/unit over rows; about a middle, that of squares, and 1.0 where `_reach_inside`.
+    """Return the weighted sum of x/unit over rows; about a middle, that of squares, and 1.0 where `_has_inner_values`.
 
     Parameters
     ----------

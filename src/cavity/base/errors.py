@@ -117,7 +117,7 @@ def raise_status(status, row, action):
 
 
 def check_within_range(values, description):
-    """Return `values`, or raise OverflowError if one of them is not finite; `what` begins the message."""
+    """Return `values`, or raise OverflowError if one of them is not finite; `description` begins the message."""
     if not np.isfinite(values).all():
         raise OverflowError(f"{description} leave the range of float64; rescale the variable")
     return values

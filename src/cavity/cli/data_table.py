@@ -90,8 +90,8 @@ class DataTable:
     def choose(self, typed, option, reserved=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
 
-        `option` is the name of the option with the list, `taken` are columns with another role. A sentence on standard
-        error says which columns are left out as an index.
+        `option` is the name of the option with the list, `reserved` are columns with another role. A sentence on
+        standard error says which columns are left out as an index.
         """
         if typed is not None:
             names = [column for name in self.select(split_names(typed)) for column in self.made_of(name) or [name]]

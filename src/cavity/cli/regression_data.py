@@ -201,8 +201,8 @@ def choose_likelihood(table, options, classes=None, binary="probit"):
 def list_categories(table, options, reserved, in_memory):
     """Return the columns to code as categories: those of --categorical, and features of text with few levels.
 
-    `taken` are columns with another role. Unless the table is whole, as the first batch of a stream, features of text
-    are coded only if they are named. A sentence on standard error says which ones are left out.
+    `reserved` are columns with another role. Unless the table is whole, as the first batch of a stream, features of
+    text are coded only if they are named. A sentence on standard error says which ones are left out.
     """
     names = [table.select([name])[0] for name in split_names(options.categorical or [])]
     if options.features is None:
@@ -253,7 +253,7 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
     """Return the columns chosen by the options, with the target in the form of the likelihood.
 
     `classes` are those of the target, by default its values in sorted order. `levels` are those of columns of text of a
-    resumed fit. With `stored`, X of more than one block is not read into memory. `whole` is False for a batch.
+    resumed fit. With `stored`, X of more than one block is not read into memory. `in_memory` is False for a batch.
     """
     target = target_of(table, options)
     typed_names = {role: getattr(options, role, None) for role in TYPED_ROLES}

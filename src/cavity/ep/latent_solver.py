@@ -171,7 +171,7 @@ def is_prior_weaker(diagonal, h):
 def solve(gram, solver, h, g):
     """alpha = (I + R K)^-1 g and the posterior mean K alpha, which has (K^-1 + R) mean = g.
 
-    gram may be None where all sites are more precise than the prior, see `known_better`.
+    gram may be None where all sites are more precise than the prior, see `is_prior_weaker`.
     """
     n = solver.negative
     if n is None:

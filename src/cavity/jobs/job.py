@@ -94,7 +94,7 @@ class Job:
         return self if single is None else self.stage(single)
 
     def iterate_stages(self, name, items, n, single=None):
-        """Yield n items, each with its `numbered` job, up to where the callback stops."""
+        """Yield n items, each with its `numbered_stage`, up to where the callback stops."""
         for number, item in enumerate(items, 1):
             yield item, self.numbered_stage(name, number, n, single)
             if self.stopped:
@@ -104,7 +104,7 @@ class Job:
         """Report that of a pass over n blocks, together of so many rows, these are done.
 
         Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
-        `whole`, a few times a second.
+        `is_total`, a few times a second.
         """
         if self._watch is None:
             return

@@ -360,7 +360,7 @@ CENTRE_NODES = slice(COARSE_RULE.count // 2 - 1, COARSE_RULE.count // 2 + 2)
 
 
 def _integrate_with_few_nodes(sites):
-    """Return the results (4, n) by rules of few nodes; where these are not good to 1e-9, those of `_chunk`."""
+    """Return the results (4, n) by rules of few nodes; where these are not good to 1e-9, those of `_integrate`."""
 
     def log_h(part, x):
         log_p = sites.log_p(sites.mean[part, None] + sites.sd[part, None] * x, part)

@@ -142,7 +142,7 @@ def run_trials(model, states, passes, job):
 
 
 def join_fits(first, second, accepted=True):
-    """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
+    """Return one fit of two that followed each other, of which the second one's state counts if `accepted`."""
     trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in first.trace}
     elbo = second.trace["elbo"] if accepted else np.full(second.n_iter, first.elbo)
     trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, elbo)])

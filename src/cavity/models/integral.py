@@ -104,7 +104,7 @@ def find_integral(evidence, search, job, method, start):
     search : SearchResult
         The maximum.
     job : Job
-        Gets an event after each point.
+        Gets an event after each hyperparameter whose curvature is measured, and after each point.
     method : str
         One of METHOD_NAMES.
     start : tuple of ndarray
@@ -151,7 +151,9 @@ def integrate_posterior(evidence, search, job, method, start):
         warn(f"there is no integral: the maximum of the posterior is at a bound of {', '.join(ends)}", NumericalWarning)
         chosen = []
     if chosen:
-        hessian = curvature(Evaluations(evidence, vector), mode, index)
+        hessian = curvature(Evaluations(evidence, vector), mode, index, job.stage("curvature"))
+        if job.stopped:
+            raise StoppedIntegral
         if hessian is None or not np.linalg.eigvalsh(hessian)[0] > 0:
             warn(
                 "there is no integral: the posterior of hyperparameters has no maximum of full curvature",
@@ -202,7 +204,7 @@ def extrapolate_sites(sites):
     if len(sites) < 2 or not all(isinstance(values, np.ndarray) for pair in sites for values in pair or [None]):
         return sites[0] if sites else None
     weights = EXTRAPOLATION_WEIGHTS[len(sites)]
-    return tuple(sum(w * values for w, values in zip(weights, each, strict=True)) for each in zip(*sites, strict=True))
+    return tuple(sum(w * part for w, part in zip(weights, parts, strict=True)) for parts in zip(*sites, strict=True))
 
 
 def _evaluate_point(evidence, x, scales, options):

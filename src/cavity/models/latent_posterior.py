@@ -139,7 +139,7 @@ class Predictions(ResidualChecks, Public):
         return y, mean, variance
 
     def _observe_new_rows(self, X, y, offset, exposure):
-        """Return checked observations of new rows, and the moments of f, see `point_moments`."""
+        """Return checked observations of new rows, and the moments of f, see `_latent_of`."""
         self._check_noise_is_known("log_density")
         dataset = self._open_arguments(X, {"y": y, "offset": offset, "exposure": exposure})
         moments, likelihood = self._latent_of(dataset), self._likelihood

@@ -19,7 +19,7 @@ def are_many(far, n, share):
 
 
 def warn_of_far_points(far, points, d, name, remedy):
-    """Warn that `far` of `points` are far from `what`, descriptions for the message."""
+    """Warn that `far` of `points` are far from `name`, with a `remedy`: both end the message."""
     warn(
         f"{far} of {points} lie more than {choose_far_sd(d):.3g} standard deviations from {name}: the settings are not "
         f"those of such data; give others, {remedy}",

@@ -141,7 +141,7 @@ class TermDisplay(display.Display):
         built = find_built(posterior, term)
         if X is not None and built.point_variables == built.variables:
             columns = read_term_columns(posterior, X)
-            rows = fold(posterior, term, arrays.check_finite_array(columns[column], column, ndim=(1,)))
+            rows = fold(posterior, term, column, columns[column])
             row_codes = np.zeros(len(rows), dtype=np.intp)
             if labels:
                 row_codes = np.searchsorted(names, list(map(str, columns[labels[0]])))
@@ -335,7 +335,7 @@ class SurfaceDisplay(display.Display):
         points = None
         if X is not None:
             columns = read_term_columns(posterior, X)
-            points = np.stack([np.asarray(columns[name], dtype=np.float64) for name in numbers], axis=1)
+            points = np.stack([fold(posterior, term, name, columns[name]) for name in numbers], axis=1)
         reach = None if reach is None else arrays.check_number(reach, "reach", low=0.0)
         names = tuple(map(str, numbers))
         display = cls(term=term, columns=names, sides=sides, values=values, kind=kind, points=points, reach=reach)
@@ -384,9 +384,12 @@ def describe_grid(posterior, term):
     return split_columns(find_built(posterior, term))
 
 
-def fold(posterior, term, x):
-    """Return a variable within the cycle of a periodic term."""
-    built = find_built(posterior, term)
+def fold(posterior, term, column, values):
+    """Return a column of rows as numbers, within its cycle if the term is periodic in it."""
+    built, x = find_built(posterior, term), arrays.check_finite_array(values, column, ndim=(1,))
+    if hasattr(built, "cycles"):
+        d = built.columns.index(column)
+        return np.mod(x, built.ranges[d][1]) if built.cycles[d] else x
     return np.mod(x, built.high) if getattr(built, "periodic", False) else x
 
 

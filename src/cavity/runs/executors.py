@@ -309,7 +309,7 @@ def _set(numbers, hold=False):
 
 
 def _unknown(libraries, loaded):
-    """Return the libraries that are not among `those`, with their numbers of threads."""
+    """Return the libraries that are not among `loaded`, with their numbers of threads."""
     return [(library, library.get_num_threads()) for library in libraries if library not in [one for one, _ in loaded]]
 
 

@@ -105,12 +105,12 @@ def check_rows(estimator, X, y, sample_weight=None, **options):
 
 
 def _are_few_integers(y):
-    """Whether targets are whole numbers of few classes: what else scikit-learn looks for takes longer than many fits"""
+    """Whether targets are whole numbers of few classes: scikit-learn's other checks take longer than many fits."""
     return y.dtype.kind in "iu" and y.ndim == 1 and len(y) > 0 and int(y.max()) - int(y.min()) < MAX_FEW_CLASSES
 
 
 def open_remotely(estimator, X, y, sample_weight):
-    """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
+    """Return what `check_rows` does, the rows of a collection in a dask array, where they are; None for others."""
     source = chunkwise.open_array(X)
     if source is None:
         return None

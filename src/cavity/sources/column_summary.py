@@ -11,7 +11,7 @@ SHRINK_EXPONENT = 200  # 2^-200 times even the largest values can be summed
 
 
 def summarize_block(block, start, broadcast):
-    """Return the minima and maxima of a block, sums of its numbers, see `mean`, and how many were seen, each (D,).
+    """Return the minima and maxima of a block, sums for `compute_means`, and how many were seen, each (D,).
 
     The broadcast is the source, whether nan stands for a number that was not seen, and whether the digest of the rows
     comes last. ValueError names the first number, by rows, that is not finite.

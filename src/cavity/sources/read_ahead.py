@@ -28,5 +28,5 @@ def iterate_spans(data, spans):
 
 
 def iterate_blocks(data, size):
-    """Yield (slice, rows) for all rows of an array or a Source, `size` at a time, see `in_turn`."""
+    """Yield (slice, rows) for all rows of an array or a Source, `size` at a time, see `iterate_spans`."""
     return iterate_spans(data, split_rows(data.shape[0], size))

@@ -56,11 +56,11 @@ class ScratchFile:
             self._file.truncate(size)
 
     def read(self, out, offset):
-        """Fill a contiguous array with the bytes from `place` on."""
+        """Fill a contiguous array with the bytes from `offset` on."""
         self._all(out, offset, "preadv", lambda rest: self._file.readinto(rest))
 
     def write(self, values, offset):
-        """Write the bytes of a contiguous array from `place` on."""
+        """Write the bytes of a contiguous array from `offset` on."""
         self._all(values, offset, "pwritev", lambda rest: self._file.write(rest))
 
     def _all(self, values, offset, at_place, at_position):

@@ -23,7 +23,7 @@ class StoredRows(Source):
     Attributes
     ----------
     low, high : ndarray (D,) or None
-        The ends of the columns, after a `look`.
+        The ends of the columns, after `scan_columns`.
     least : float
         At most the largest magnitude in any row.
     """

@@ -178,6 +178,7 @@ class BuiltTerm(ABC):
     variables: tuple[str, ...]
     size: int
     prior: TermPrior
+    derivative_variables: tuple[str | int, ...] = ()  # in which `derivative_design` has the rows of derivatives
     has_linked_rows = False  # whether rows have effects that the prior does not link, so that they fill the factor
     has_knots = False  # whether more effects may show more of the same function
     is_full = False  # whether there cannot be more of them
@@ -225,4 +226,8 @@ class BuiltTerm(ABC):
 
         None stands for zeros.
         """
+        return None
+
+    def derivative_variance(self, table: Mapping[str, Any], free: Sequence[float]) -> Any:
+        """Return the variance of the derivative (M,) that the effects do not have; None stands for zeros."""
         return None

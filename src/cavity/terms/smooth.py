@@ -57,8 +57,9 @@ class Smooth(StructuredTerm):
     centred at the middle of its range and divided by the range; the intercept is that of the model.
 
     The parameter of the prior, sd, is the root mean square departure of the function from its line over the range of
-    the variable, in units of the link: v R^3/420 = sd^2, v the variance of the noise and R the range. It does not
-    depend on units, and as soon as the knots resolve the function not on how many they are and where.
+    the variable, in units of the link: v R^3/420 = sd^2, v the variance of the noise and R the range; v P^3/720 = sd^2
+    for a cycle of length P. It does not depend on units, and as soon as the knots resolve the function not on how many
+    they are and where.
 
     By group, ``s(x | g)``, each level has a function, whose intercept and line are random effects; the parameters are
     then sd, sd(intercept) and sd(slope), the last that of the line over the range.
@@ -77,7 +78,7 @@ class Smooth(StructuredTerm):
         Column of the levels that have effects of their own, or the number of one of X.
     period : float, optional
         Length of the cycle of a periodic function, in units of the variable. There is no line then, and sd is that of
-        the function from its mean, v P^3/720 = sd^2.
+        the function from its mean.
     knots : array_like, optional
         Boundaries of the intervals, increasing, from the lowest value or below to the highest or above: the range is
         theirs. By default at equal distances, or at quantiles of the distinct values where more than half of the
@@ -273,7 +274,7 @@ class BuiltSmooth(BuiltTerm):
     def prior(self):
         """That of the effects."""
         if self.periodic:
-            S, N, A = splines.periodic_roughness(self.k), np.ones((self.k, 1)), np.full((1, self.k), 1.0 / self.k)
+            S, N, A = splines.integrate_periodic(self.k, 2), np.ones((self.k, 1)), np.full((1, self.k), 1.0 / self.k)
         else:
             S, N, A = splines.roughness(self.knots), splines.lines(self.knots), splines.moments(self.knots)
         inner, constant = splines.log_determinants(S, N, A)
@@ -324,7 +325,12 @@ class BuiltSmooth(BuiltTerm):
         """Return the rows Z of a table of columns."""
         return self._place(self._evaluate(table)[0], table, levels)
 
-    def derivative_design(self, table, levels="known"):
+    @property
+    def derivative_variables(self):
+        """The variable."""
+        return (self.column,)
+
+    def derivative_design(self, table, column, levels="known"):
         """Return the rows of the derivative in the variable, and the derivatives of fixed columns by their names."""
         t = self._scaled(table)
         if self.periodic:
@@ -382,9 +388,7 @@ class BuiltSmooth(BuiltTerm):
             codes = read_codes(self.levels, table, levels)
         if not beyond.any() and np.all(codes >= 0):
             return None
-        sd = np.exp(np.asarray(free))
-        own = sd[codes] if len(sd) == self.n_blocks > 1 and self.group is None else sd[0]
-        out = (own**2 / VARIANCE_OF_UNIT) * beyond**3 / 3.0  # v h^3/3 [Wa]_
+        out = self._noise_variance(free, codes) * beyond**3 / 3.0  # v h^3/3 [Wa]_
         if self.group is not None and levels == "new" and np.any(codes < 0):
             new = codes < 0
             value, k = self.prior.evaluate(free), self.k
@@ -394,6 +398,19 @@ class BuiltSmooth(BuiltTerm):
             chosen = rows[new].toarray()
             out[new] += np.sum(chosen * np.linalg.solve(precision, chosen.T).T, axis=1)
         return out if self.by is None or self.levels is not None else out * read_numbers(table, self.by) ** 2
+
+    def _noise_variance(self, free, codes):
+        """The variance v of the noise, in units of the range, of each row."""
+        sd = np.exp(np.asarray(free))
+        return (sd[codes] if len(sd) == self.n_blocks > 1 and self.group is None else sd[0]) ** 2 / VARIANCE_OF_UNIT
+
+    def derivative_variance(self, table, free):
+        """Return the variance v h of the derivative beyond the range."""
+        beyond = self._evaluate(table)[1] / (self.high - self.low) ** 2
+        if self.levels is not None:
+            return self._noise_variance(free, read_codes(self.levels, table)) * beyond
+        by = 1.0 if self.by is None else read_numbers(table, self.by)
+        return self._noise_variance(free, np.zeros(len(beyond), dtype=np.intp)) * beyond * by**2
 
     def grid(self, n):
         """Return a table of n points over the range, for each level, and of the number 1 in place of others."""

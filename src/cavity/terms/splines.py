@@ -112,8 +112,8 @@ def evaluate_periodic(t, k, derivative=0):
     return sparse.csr_array((data.ravel(), indices.ravel(), 4 * np.arange(len(t) + 1)), (len(t), k))
 
 
-def periodic_roughness(k):
-    """Return S (k, k) of periodic splines, as `roughness`."""
+def integrate_periodic(k, derivative):
+    """Return the integrals (k, k) of products of two periodic splines, or of their derivatives, over [0, 1]."""
     t, w = gauss_rule(np.linspace(0.0, 1.0, k + 1))
-    second = evaluate_periodic(t, k, 2).toarray()
-    return second.T @ (w[:, None] * second)
+    values = evaluate_periodic(t, k, derivative).toarray()
+    return values.T @ (w[:, None] * values)

@@ -13,7 +13,8 @@ the integrals of f times 1, t - 1/2, u - 1/2 and their product, and N the effect
         = sum' log(tau_x d_i + tau_z e_j) + k_z log|M_x| + k_x log|M_z| + log|A N|,                                (2)
 
 sum' without the pairs of d_i = e_j = 0. The part of f that is constant or straight in u has the prior of a smooth of t:
-its variance averages to 1/(420 tau_x), which is the square of sd(x).
+its variance averages to 1/(420 tau_x), which is the square of sd(x); to 1/(720 tau_x) where x is a cycle, of which the
+only d_i = 0 is that of 1.
 
 References
 ----------
@@ -38,7 +39,7 @@ from cavity.terms import splines
 from cavity.terms.base import StructuredTerm, check_column
 from cavity.terms.blocks import find_pattern, read_numbers, read_numbers_that_vary
 from cavity.terms.contract import BuiltTerm, Parameter, PriorValue, TermPrior
-from cavity.terms.smooth import MIN_BASIS, VARIANCE_OF_UNIT, choose_size, place_breaks
+from cavity.terms.smooth import MIN_BASIS, VARIANCE_OF_UNIT, VARIANCE_OF_UNIT_CYCLE, choose_size, place_breaks
 
 DEFAULT_MARGIN_BASIS = 10  # most B-splines of each variable where k is not given
 
@@ -72,7 +73,11 @@ class TensorSmooth(StructuredTerm):
         Whether the function is without main effects.
     ranges : pair of pairs of float, optional
         Lowest and highest value of each variable, at least those of the data: the rectangle of the prior. New rows
-        must be within it, as the prior says nothing about the function beyond. By default the ranges of the data.
+        must be within it, as the prior says nothing about the function beyond. By default, and where one is None, the
+        ranges of the data.
+    period : pair of float, optional
+        Length of the cycle of a periodic function, in units of the variable. There is no line then, and sd is that of
+        the function from its mean.
 
     Raises
     ------
@@ -93,7 +98,8 @@ class TensorSmooth(StructuredTerm):
     columns: Sequence[str | int]
     k: int | Sequence[int] | None = None
     interaction: bool = False
-    ranges: Sequence[Sequence[float]] | None = None
+    ranges: Sequence[Sequence[float] | None] | None = None
+    period: Sequence[float | None] | None = None
 
     def __post_init__(self) -> None:
         columns = _check_pair(self.columns, "columns")
@@ -103,14 +109,14 @@ class TensorSmooth(StructuredTerm):
             raise error_of("columns", f"must be two different columns, got {columns[0]!r} twice")
         k = _check_pair((self.k, self.k) if np.ndim(self.k) == 0 else self.k, "k")
         k = tuple(None if size is None else arrays.check_integer(size, "k", low=MIN_BASIS) for size in k)
-        ranges = None
-        if self.ranges is not None:
-            ends = arrays.check_finite_array(self.ranges, "ranges", ndim=(2,))
-            if ends.shape != (2, 2) or np.any(ends[:, 0] >= ends[:, 1]):
-                raise error_of("ranges", f"must be two pairs, each a lower and a higher number, got {self.ranges!r}")
-            ranges = tuple(map(tuple, ends.tolist()))
+        period = _check_pair((None, None) if self.period is None else self.period, "period")
+        period = tuple(None if p is None else arrays.check_number(p, "period", low=0.0) for p in period)
+        ranges = (None, None) if self.ranges is None else tuple(map(_check_ends, _check_pair(self.ranges, "ranges")))
+        for column, ends, length in zip(columns, ranges, period, strict=True):
+            if ends is not None and length is not None:
+                raise error_of("ranges", f"must be None for {column}, which has a period, got {ends!r}")
         interaction = arrays.check_flag(self.interaction, "interaction")
-        set_fields(self, columns=columns, k=k, interaction=interaction, ranges=ranges)
+        set_fields(self, columns=columns, k=k, interaction=interaction, ranges=ranges, period=period)
 
     @property
     def name(self) -> str:
@@ -130,14 +136,18 @@ class TensorSmooth(StructuredTerm):
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with its ranges and knots."""
         margins = [self._choose_margin(table, d) for d in range(2)]
-        ranges = tuple((low, high) for low, high, _ in margins)
-        return BuiltTensorSmooth(self.name, self.columns, ranges, tuple(m[2] for m in margins), self.interaction)
+        ranges, breaks = tuple((low, high) for low, high, _ in margins), tuple(m[2] for m in margins)
+        cycles = tuple(length is not None for length in self.period)
+        return BuiltTensorSmooth(self.name, self.columns, ranges, breaks, self.interaction, cycles)
 
     def _choose_margin(self, table, d):
         """Return the lowest and highest value of a variable, and breaks between 0 and 1."""
-        x = np.unique(read_numbers_that_vary(table, self.columns[d], self.name))
+        x, period = read_numbers_that_vary(table, self.columns[d], self.name), self.period[d]
+        x = np.unique(x if period is None else np.mod(x, period))
         k = choose_size(self.k[d], x, DEFAULT_MARGIN_BASIS, f"{self.columns[d]} of {self.name}")
-        if self.ranges is None:
+        if period is not None:
+            return 0.0, period, np.linspace(0.0, 1.0, k + 1)
+        if self.ranges[d] is None:
             return place_breaks(x, k)
         low, high = self.ranges[d]
         if x[0] < low or x[-1] > high:
@@ -148,21 +158,35 @@ class TensorSmooth(StructuredTerm):
 
 def _check_pair(value, name):
     """Return a setting of two variables as a tuple."""
-    if isinstance(value, str) or np.ndim(value) != 1 or len(value) != 2:
+    if isinstance(value, str | dict | set) or not np.iterable(value) or len(value) != 2:
         raise error_of(name, f"must be a pair, one for each of two variables, got {value!r}", TypeError)
     return tuple(value)
 
 
+def _check_ends(value):
+    """Return the lowest and the highest value of a variable, None for those of the data."""
+    if value is None:
+        return None
+    ends = arrays.check_finite_array(value, "ranges", ndim=(0, 1))
+    if ends.shape != (2,) or ends[0] >= ends[1]:
+        raise error_of("ranges", f"must be two pairs, each a lower and a higher number, got {value!r}")
+    return tuple(ends.tolist())
+
+
 @dataclass(frozen=True, eq=False)
 class TensorPrior(TermPrior):
-    """The prior (1) in two structures, with the eigenvalues d and e of (2); `constant` is what (2) has beside sum'."""
+    """The prior (1) in two structures, with the eigenvalues d and e of (2); `constant` is what (2) has beside sum'.
+
+    `units` are the variances of both main effects where both coefficients are 1.
+    """
 
     eigenvalues: tuple[FloatArray, FloatArray]
     constant: float
+    units: FloatArray
 
     def evaluate(self, free):
         """Return the prior at the logs of both standard deviations."""
-        c = VARIANCE_OF_UNIT * np.exp(-2.0 * np.asarray(free, dtype=np.float64))
+        c = self.units * np.exp(-2.0 * np.asarray(free, dtype=np.float64))
         d, e = c[0] * self.eigenvalues[0][:, None], c[1] * self.eigenvalues[1]
         inside = d + e > 0.0
         total = (d + e)[inside]
@@ -175,13 +199,18 @@ class Margin:
     """The splines of one variable: S, M, the integrals A (r, k) and null space N (k, r), and contrasts of them.
 
     The contrasts, the columns of `contrasts` (k, k - 1), have the integral zero: B-splines divided by their integrals,
-    less the next one.
+    less the next one. Of a cycle, A and N are of the constant alone.
     """
 
-    def __init__(self, breaks, interaction):
-        self.knots = splines.extend_knots(breaks)
-        self.S, self.M = splines.roughness(self.knots), splines.gram(self.knots)
-        self.A, self.N, self.contrasts = splines.moments(self.knots), splines.lines(self.knots), None
+    def __init__(self, breaks, interaction, is_cycle):
+        self.knots = None if is_cycle else splines.extend_knots(breaks)
+        self.n_splines, self.contrasts = len(breaks) + (-1 if is_cycle else splines.SPLINE_DEGREE - 1), None
+        if is_cycle:
+            self.S, self.M = (splines.integrate_periodic(self.n_splines, order) for order in (2, 0))
+            self.A, self.N = np.full((1, self.n_splines), 1.0 / self.n_splines), np.ones((self.n_splines, 1))
+        else:
+            self.S, self.M = splines.roughness(self.knots), splines.gram(self.knots)
+            self.A, self.N = splines.moments(self.knots), splines.lines(self.knots)
         if interaction:
             scaled = 1.0 / (len(self.S) * self.A[0])
             C = np.diag(scaled)[:, :-1] - np.diag(scaled[1:], -1)[:, :-1]
@@ -192,9 +221,12 @@ class Margin:
         self.eigenvalues = linalg.eigh(self.S, self.M, eigvals_only=True)
         self.eigenvalues[: self.r] = 0.0
 
-    def evaluate(self, t):
-        """Return the rows of the effects of this variable at points of [0, 1]."""
-        rows = splines.evaluate(t, self.knots)
+    def evaluate(self, t, derivative=0):
+        """Return the rows of the effects of this variable at points of [0, 1], or of their derivatives of an order."""
+        if self.knots is None:
+            rows = splines.evaluate_periodic(t, self.n_splines, derivative)
+        else:
+            rows = splines.evaluate(t, self.knots, derivative)
         return rows if self.contrasts is None else sparse.csr_array(rows @ self.contrasts)
 
 
@@ -207,6 +239,7 @@ class BuiltTensorSmooth(BuiltTerm):
     ranges: tuple[tuple[float, float], ...]
     breaks: tuple[FloatArray, ...]
     interaction: bool
+    cycles: tuple[bool, ...] = (False, False)
     has_knots = True
 
     @property
@@ -217,7 +250,8 @@ class BuiltTensorSmooth(BuiltTerm):
     @cached_property
     def margins(self):
         """The splines of each variable."""
-        return tuple(Margin(breaks, self.interaction) for breaks in self.breaks)
+        pairs = zip(self.breaks, self.cycles, strict=True)
+        return tuple(Margin(breaks, self.interaction, is_cycle) for breaks, is_cycle in pairs)
 
     @property
     def size(self):
@@ -237,14 +271,31 @@ class BuiltTensorSmooth(BuiltTerm):
             rows,
             columns,
             np.stack([matrix[rows, columns] for matrix in matrices]),
-            np.kron(x.A, z.A),
+            np.kron(x.A, z.A) if x.r and z.r else None,
             (x.eigenvalues, z.eigenvalues),
             float(np.array([z.k, x.k, z.r, x.r]) @ log_sizes),
+            np.where(self.cycles, VARIANCE_OF_UNIT_CYCLE, VARIANCE_OF_UNIT),
         )
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns: products of those of the variables."""
-        x, z = (margin.evaluate(self._scale(table, d)) for d, margin in enumerate(self.margins))
+        return self._multiply(table, (0, 0))
+
+    @property
+    def derivative_variables(self):
+        """Both of them."""
+        return self.columns
+
+    def derivative_design(self, table, column, levels="known"):
+        """Return the rows of the derivative in a variable, and the derivatives of fixed columns by their names."""
+        d = self.columns.index(column)
+        length = self.ranges[d][1] - self.ranges[d][0]
+        fixed = {name: values / length for name, values in self.fixed_columns(table, d).items()}
+        return self._multiply(table, (int(d == 0), int(d == 1))) / length, fixed
+
+    def _multiply(self, table, orders):
+        """Products of the rows of the variables, which are of derivatives of some orders."""
+        x, z = (m.evaluate(self._scale(table, d), orders[d]) for d, m in enumerate(self.margins))
         x.sort_indices()
         z.sort_indices()
         counts = np.diff(x.indptr) * np.diff(z.indptr)
@@ -260,19 +311,25 @@ class BuiltTensorSmooth(BuiltTerm):
         low, high = self.ranges[d]
         x = read_numbers(table, self.columns[d])
         outside = (x < low) | (x > high)
-        if outside.any():
+        if outside.any() and not self.cycles[d]:
             row = int(np.argmax(outside))
             message = f"must be within the range of {self.name}, {low:g} to {high:g}, got {x[row]:g} in row {row}"
             hint = "its prior ends there: ranges= of the term makes it wider"
             raise error_of(f"column {self.columns[d]!r}", f"{message}; {hint}")
         return (x - low) / (high - low)
 
-    def fixed_columns(self, table):
-        """Return the columns of the null space: lines and their product, of interactions the product only."""
+    def fixed_columns(self, table, slope=None):
+        """Return the columns of the null space: lines, none of cycles, and their product, of interactions this only.
+
+        With the number `slope` of a variable, their derivatives in it, per unit of its range.
+        """
         t, u = (self._scale(table, d) - 0.5 for d in range(2))
+        one, zero = np.ones_like(t), np.zeros_like(t)
+        values = {None: (t, u, t * u), 0: (one, zero, u), 1: (zero, one, t)}[slope]
         x, z = self.columns
-        lines = {} if self.interaction else {f"{self.name} slope[{x}]": t, f"{self.name} slope[{z}]": u}
-        return lines | {f"{self.name} slope[{x}:{z}]": t * u}
+        has_lines = [not (self.interaction or is_cycle) for is_cycle in self.cycles]
+        present = zip((x, z, f"{x}:{z}"), values, (*has_lines, not any(self.cycles)), strict=True)
+        return {f"{self.name} slope[{name}]": column for name, column, is_present in present if is_present}
 
     def grid(self, n):
         """Return a table of about n points, on a grid over the rectangle."""

@@ -53,3 +53,14 @@ def test_equal_rows_are_one_site_as_in_a_fit_alone(name, kind, has_gaps):
         np.testing.assert_allclose((many.mean[number, :2] - alone.mean) / alone.sd, 0.0, atol=tolerance)
         np.testing.assert_allclose(np.sqrt(np.diagonal(many.covariance(number))[:2]), alone.sd, rtol=tolerance)
         np.testing.assert_allclose(many.log_evidence[number], alone.log_evidence, rtol=tolerance)
+
+
+@pytest.mark.parametrize("likelihood", ["logit", "poisson", "gaussian"])
+@pytest.mark.parametrize("row", [3, N - 1])
+def test_rows_without_an_effect_are_refused_as_in_a_fit_alone(likelihood, row):
+    slope = TREATED + 1.0
+    slope[row] = 0.0
+    table = {"slope": slope, "donor": DONORS}
+    Y = RESPONSES["logit"][1] if likelihood == "logit" else COUNTS
+    with pytest.raises(ValueError, match=f"must have an effect in every row, got 0 in all columns .* row {row}$"):
+        cavity.MixedGLM("~ 0 + slope + (0 + slope | donor)", likelihood).fit_many(table, Y)

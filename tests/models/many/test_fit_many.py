@@ -559,8 +559,10 @@ def test_what_is_refused(name):
 
 def test_a_design_that_is_not_of_full_rank_is_said():
     twice = np.column_stack([X, X[:, 0] + X[:, 1]])
-    with pytest.warns(SettingsWarning, match="not full rank: 'x3' follow from the columns before"):
+    with pytest.warns(SettingsWarning, match="not full rank: 'x3' follows from the columns before"):
         cavity.GLM("poisson", intercept=True).fit_many(twice, COUNTS)
+    with pytest.warns(SettingsWarning, match="not full rank: 'x3', 'x4' follow from the columns before"):
+        cavity.GLM("poisson", intercept=True).fit_many(np.column_stack([twice, X[:, 0]]), COUNTS)
 
 
 def test_a_stop_keeps_what_is_known(monkeypatch):
@@ -744,3 +746,30 @@ def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(k
     many = model.fit_many(X[:, 1:], Y, **groups)
     for number in rng.choice(200, 20, replace=False):
         assert_alike(many, number, model.fit(X[:, 1:], Y[:, number], **groups), AT_REST)
+
+
+@pytest.mark.parametrize("place", ["Y", "offset"])
+@pytest.mark.parametrize("has_groups", [False, True])
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
+def test_huge_numbers_of_one_response_leave_the_others_and_no_warnings_of_numpy(place, has_groups, recwarn):
+    rng = np.random.default_rng(5)
+    X, numbers = rng.normal(size=(60, 2)), {"Y": rng.poisson(2.0, (60, 3)).astype(float), "offset": np.zeros((60, 3))}
+    numbers[place][5, 1] = 1e300
+    groups = {"groups": {"g": np.arange(60) % 6}} if has_groups else {}
+    model = cavity.MixedGLM("g", "poisson") if has_groups else cavity.GLM("poisson", intercept=True)
+    many = model.fit_many(X, **numbers, **groups)
+    assert many.converged.tolist() == [True, False, True]
+    assert not [warning for warning in recwarn if warning.category is RuntimeWarning]
+
+
+@pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
+def test_a_constant_response_of_a_mixed_model_has_a_posterior():
+    """Its groups have no spread, at which no search begins."""
+    rng = np.random.default_rng(5)
+    X, groups = rng.normal(size=(60, 1)), {"g": np.arange(60) % 6}
+    Y = np.column_stack([np.full(60, 3.0), rng.poisson(2.0, 60)]).astype(float)
+    model = cavity.MixedGLM("g", "poisson", intercept=True)
+    many, alone = model.fit_many(X, Y, groups=groups), model.fit(X, Y[:, 0], groups=groups)
+    assert many.converged.all()
+    np.testing.assert_allclose(many.mean[0, :2], alone.mean, atol=EXPANSION * np.max(alone.sd))
+    np.testing.assert_allclose(many.of(0).sd, alone.sd, rtol=EXPANSION)

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy import integrate
-from support.tolerances import AT_REST, EARLY, OPTIMUM
+from scipy import integrate, special
+from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM
 
 import cavity
 from cavity import likelihoods
+from cavity.priors import HalfNormal
 
 SLOW = pytest.mark.long
 IMPROPER = (4, 11, 32, pytest.param(65, marks=SLOW), 74, pytest.param(116, marks=SLOW))  # of the first 120 problems
@@ -122,3 +123,54 @@ def test_effective_parameters_below_zero_are_saved(tmp_path):
     assert posterior.effective_parameters < 0
     posterior.save(tmp_path / "p.npz")
     assert cavity.load(tmp_path / "p.npz").effective_parameters == posterior.effective_parameters
+
+
+def test_groups_left_out_are_averaged_over_the_points_of_an_integral():
+    """Gaussian sites do not depend on other rows: against fits with and without a level at the values of the points."""
+    rng = np.random.default_rng(2)
+    g, t = np.repeat(np.arange(5), 4), np.tile(np.arange(4), 5)
+    data = {"g": g, "t": t, "x": rng.normal(size=20)}
+    data["y"] = data["x"] + np.array([0.0, 3.0, -1.0, 0.5, -0.5])[g] + 0.2 * t + 0.5 * rng.normal(size=20)
+    settings = {"prior_mean": 0.3, "prior_variance": 4.0}
+    formula = "y ~ x + (1 | g) + rw1(t)"
+    posterior = cavity.MixedGLM(formula, integrate="ccd", **settings).fit(data)
+    left = posterior.leave_group_out("g", data)
+    names, densities = posterior.integration.names, []
+    assert {"sd(intercept | g)", "noise_variance"} <= set(names)
+    for values in posterior.integration.values:
+        at = dict(zip(names, values.tolist(), strict=True))
+        covariances = {"g": at["sd(intercept | g)"] ** 2}
+        (walk,) = posterior.structured_terms
+        covariances[walk] = {"sd": at[next(name for name in names if "rw1" in name)]}
+        model = cavity.MixedGLM(
+            formula, likelihoods.Gaussian(at["noise_variance"]), effect_covariances=covariances, **settings
+        )
+        point = model.fit(data)
+        densities.append(point.leave_group_out("g", data))
+    expected = -special.logsumexp(-np.array(densities), axis=0, b=posterior.integration.weights[:, None])
+    np.testing.assert_allclose(left, expected, atol=AT_REST)
+    assert np.ptp(densities, axis=0).max() > 1.0
+    keep = g != 2  # exact: the density of all rows over that of the others
+    out = model.fit({name: column[keep] for name, column in data.items()})
+    assert densities[-1][2] == pytest.approx(point.log_evidence - out.log_evidence, abs=OPTIMUM)
+
+
+def test_integrated_groups_left_out_by_quadrature():
+    """An unusual level of rare successes, which says much about the standard deviation of all."""
+    successes = [4, 2, 1, 1, 0, 0]
+    rows = np.ones((24, 1)), np.concatenate([np.repeat([1, 0], [k, 4 - k]) for k in successes])
+    groups = {"g": np.repeat(np.arange(6), 4)}
+    model = cavity.MixedGLM("g", "logit", prior_variance=25.0, priors={"sd": HalfNormal(3.0)}, integrate="grid")
+    left = model.fit(*rows, groups=groups).leave_group_out("g", *rows, groups=groups)
+    z, intercepts, sds = np.linspace(-8.0, 8.0, 401), np.linspace(-15.0, 12.0, 271), np.linspace(1e-3, 12.0, 241)
+    w = np.exp(-0.5 * z * z) / np.sum(np.exp(-0.5 * z * z))
+    f = intercepts[:, None] + sds[:, None, None] * z
+    by_count = [np.log(special.expit(f) ** k * special.expit(-f) ** (4 - k) @ w) for k in range(5)]
+    log_joint = sum(by_count[k] for k in successes) - intercepts**2 / 50.0 - sds[:, None] ** 2 / 18.0
+    total = special.logsumexp(log_joint)
+    exact = np.array([total - special.logsumexp(log_joint - by_count[k]) for k in successes])
+    np.testing.assert_allclose(left[1:], exact[1:], atol=EXPANSION)
+    assert left[0] == pytest.approx(exact[0], abs=0.08)  # of EP, whose other sites know the level
+    at_maximum = cavity.MixedGLM("g", "logit", prior_variance=25.0, priors={"sd": HalfNormal(3.0)})
+    plug_in = at_maximum.fit(*rows, groups=groups).leave_group_out("g", *rows, groups=groups)
+    assert plug_in[0] > exact[0] + 0.7

@@ -220,9 +220,12 @@ def test_copies_and_checkpoints(rare, tmp_path):
         other.fit(np.ones((100, 1)), BINARY, groups={"g": GROUPS}, checkpoint=tmp_path / "rare.ck")
 
 
-def test_a_callback_stops_the_integral():
+@pytest.mark.parametrize("stage", ["curvature", "integral"])
+def test_a_callback_stops_the_integral(stage):
     """What is known then is the posterior at the maximum."""
-    stopped = fit_rare("grid", callback=lambda event: event.stage == "integral")
+    stages = []
+    stopped = fit_rare("grid", callback=lambda event: stages.append(event.stage) or event.stage == stage)
+    assert stages.count(stage) == 1
     assert stopped.integration is None
     assert not stopped.converged
     assert stopped.status == "stopped by callback"

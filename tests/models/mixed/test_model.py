@@ -254,6 +254,20 @@ def test_no_variance_where_there_is_none():
     assert away.hyperparameters.sd[0] is not None
 
 
+def test_noise_that_terms_account_for():
+    """Days of electricity: an autoregression of one state a day leaves nothing to the noise, and a warning says so."""
+    load, _ = cavity.data.table("electricity", as_frame=True)
+    load = load.assign(weekday=np.arange(len(load)) % 7)
+    formula, likelihood = "energy ~ s(weekday, period=7) + ar1(day)", cavity.likelihoods.Gaussian
+    with pytest.warns(cavity.NumericalWarning, match="noise_variance.*the terms account for y without noise"):
+        posterior = cavity.MixedGLM(formula).fit(load)
+    assert posterior.converged
+    assert posterior.model.likelihood.noise_variance < 1e-4
+    assert posterior.log_evidence > cavity.MixedGLM(formula, likelihood(0.5)).fit(load).log_evidence
+    note = "no standard error of noise_variance: the log evidence is flat there"
+    assert note in posterior.variance_components().notes
+
+
 def test_effects_that_nothing_limits():
     """Groups whose labels are all the same: the evidence rises with the variance, and the warning says what that is."""
     groups = {"g": np.arange(60) % 6}

@@ -98,7 +98,7 @@ def test_information_is_near_the_curvature(points, formula, likelihood, priors):
 
 
 def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
-    """Too few passes, sites with improper cavities, arithmetic that fails: the usual numbers to the last bit."""
+    """Too few passes, improper cavities, arithmetic that fails, no curvature: the usual numbers to the last bit."""
     model, table = cavity.MixedGLM(*MODELS[0][:2]), draw_rows()
     usual = model.fit(table).hyperparameters
     monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
@@ -110,6 +110,7 @@ def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
         (moving_search, "MAX_PASSES_FROM_AFAR", 2),
         (MixedEvidence, "_renew_at", lambda *_: None),
         (MixedEvidence, "_renew_at", fail),
+        (variance_search, "find_likelihood_information", lambda free, *_: np.full(free.size, np.nan)),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, value)
@@ -146,3 +147,11 @@ def test_a_callback_stops_between_passes(monkeypatch):
     )
     assert not stopped.converged
     assert stages == ["passes"]
+
+
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.SettingsWarning")
+def test_a_search_without_a_maximum_says_so_as_one_around_fits(monkeypatch):
+    """Noise of constant observations goes to 0, where slopes leave the range of float64."""
+    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    posterior = cavity.MixedGLM("y ~ x + (1 | g)", "gaussian").fit(draw_rows(300) | {"y": np.full(300, 3.0)})
+    assert posterior.status.startswith("the log evidence has no maximum")

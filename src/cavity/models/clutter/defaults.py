@@ -15,7 +15,7 @@ MIN_FAR_SHARE = 0.05  # of all points: gross errors are fewer
 
 
 def scale_settings(values, fixed_settings):
-    """Return the settings, by name, that points (N, d) suggest where `given` does not name them.
+    """Return the settings, by name, that points (N, d) suggest where `fixed_settings` does not name them.
 
     The signal lies around the median with the spread of the median absolute deviation; the clutter reaches to the
     farthest point: if it were narrower, a gross outlier would count as signal.

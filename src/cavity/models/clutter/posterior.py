@@ -262,7 +262,7 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x, expectation, fitted=False):
-        """Return x as Points in the units of the fit, if they are `wanted`: the fitted ones, or like them but for N."""
+        """Return x as Points in the units of the fit; ValueError for other shapes, where N counts for `fitted` ones."""
         shape = self._sites.site_tau.shape
         data = DataPoints.open(x, (1,) if isinstance(self.mean, float) else (len(shape),), self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):

@@ -81,7 +81,7 @@ def _sum_series(table, t, q):
 
 
 def _evaluate_large_bessel(nu, z):
-    """As `_bessel`, for nu^2 + z^2 >= LARGE_ORDER^2, by Debye's expansion; nothing cancels at either end of z."""
+    """As `_evaluate_bessel`, for nu^2 + z^2 >= LARGE_ORDER^2, by Debye's expansion; nothing cancels at any z."""
     root = np.hypot(nu, z)
     t = 1.0 / root
     q = (nu * t) ** 2
@@ -94,7 +94,7 @@ def _evaluate_large_bessel(nu, z):
 
 
 def _evaluate_small_bessel(nu, z):
-    """As `_bessel`, by the power series, whose terms are all positive."""
+    """As `_evaluate_bessel`, by the power series, whose terms are all positive."""
     y, largest = 0.25 * z * z, float(z.max())
     quarter = 0.5 * (np.hypot(nu, 2.0 * largest) - nu)  # from this term on each is less than a quarter of the last
     total, slope = np.ones_like(z), np.zeros_like(z)

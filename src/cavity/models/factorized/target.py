@@ -217,7 +217,7 @@ def compute_true_marginals(target):
 
 
 def _compute_block_marginals(target, t):
-    """The first three results of `true_marginals` for blocks."""
+    """The first three results of `compute_true_marginals` for blocks."""
     variance, covariances, divergence = np.empty(len(t)), [], 0.0
     for (part, _), (indices, root) in zip(target.factors, target.block_roots(), strict=True):
         blocks = t[part.start :, part] @ root

@@ -175,7 +175,7 @@ class Evaluated:
 def evaluate_columns(matrix, table, intercept=True, is_checked=True):
     """Return the columns that a matrix of formulae has for a table, without the ones unless `intercept`.
 
-    ValueError for numbers that are not finite, if they are `checked`.
+    ValueError for numbers that are not finite, if `is_checked`.
     """
     if matrix is None:
         return Evaluated(np.zeros((len(table), 0)), (), None, {})

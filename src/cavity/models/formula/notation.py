@@ -17,7 +17,7 @@ NOTATION_HELP = (
 )
 TERM_NOTATION = {
     "s": "s(x), s(x, k=20), s(x, by=z), s(x | g), s(x, period=24)",
-    "te": "te(x, z), te(x, z, k=(8, 5))",
+    "te": "te(x, z), te(x, z, k=(8, 5)), te(x, z, period=(None, 7))",
     "ti": "ti(x, z)",
     "rw1": "rw1(t), rw1(t | g), rw1(t | mm(a, b, weights=(1, -1)))",
     "rw2": "rw2(t), rw2(t | g)",

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from cavity.base.results import format_count
 from cavity.models.formula.notation import TERM_CALL, TERM_NOTATION, refuse
 
 FUNCTIONS_WITH_SETTINGS = ("seasonal", "precision", "icar", "bym2", "leroux", "car")  # in place of a second column
@@ -57,7 +58,7 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
     if has_group:
         raise _refuse(text, "it has no effects by group")
     if function in ("te", "ti"):
-        options = _check_options(text, options, {"k", "ranges"})
+        options = _check_options(text, options, {"k", "ranges", "period"})
         return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
     if function == "seasonal":
         column, period = _take(text, columns, 2)
@@ -133,7 +134,7 @@ def _read_call(text):
 def _take(text, arguments, count):
     """Return the arguments of a call, which are so many."""
     if len(arguments) != count:
-        raise _refuse(text, f"it has {count} arguments before its options, got {len(arguments)}")
+        raise _refuse(text, f"it has {format_count(count, 'argument')} before its options, got {len(arguments)}")
     return arguments
 
 

@@ -256,7 +256,7 @@ class DiagonalEP:
         return chunk.rows.renew(row, fraction, cavity[1], *site, self.damping.step, self.state, sites)
 
     def _evaluate_row(self, chunk, row, fraction, exponent):
-        """log Z and `partition` of one row in Python; nan for an improper cavity."""
+        """log Z and `excess` of one row in Python; nan for an improper cavity."""
         cavity = self._cavity(chunk, row, fraction)
         if cavity is None:
             return np.nan, 0.0
@@ -264,7 +264,7 @@ class DiagonalEP:
         return chunk.tilted(row, exponent, *cavity)[0], excess
 
     def _evaluate(self, fraction, exponent, out=None, some=None):
-        """log Z and `partition` of all or some rows; log Z is nan where the cavity is improper."""
+        """log Z and `excess` of all or some rows; log Z is nan where the cavity is improper."""
         log_z, excess = np.zeros((2, self.data.n)) if out is None else out
         for chunk in self.data.chunks():
             chosen = None if some is None else some[chunk.part]

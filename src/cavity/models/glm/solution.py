@@ -144,7 +144,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     names : tuple of str
         What is learnt.
     groups : ndarray or None
-        The groups of prior variances that are learnt, see `checked_groups`.
+        The groups of prior variances that are learnt, see `check_groups`.
     before : WeightRoot, optional
         Of the posterior that is the prior of an update.
 

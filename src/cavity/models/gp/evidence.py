@@ -211,7 +211,7 @@ class Evidence:
 
 
 def make_fit(rows, point):
-    """Return the `Fit` of a point: exact ones are fits, too, with `left_one_out` where it is called for."""
+    """Return the `FitResult` of a point; of an exact one without leave-one-out densities."""
     if point.fit is not None:
         return point.fit
     trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}

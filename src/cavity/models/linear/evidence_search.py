@@ -55,11 +55,12 @@ BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
-LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter
-    ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
-    ("ZeroInflatedNegativeBinomial", "dispersion"): "; as far as these data tell the other counts are Poisson",
-    ("BetaBinomial", "precision"): "; as far as these data tell the successes are binomial",
-    ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
+LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter, by the sign of the way there
+    ("NegativeBinomial", "dispersion", 1.0): "; as far as these data tell the counts are Poisson",
+    ("ZeroInflatedNegativeBinomial", "dispersion", 1.0): "; as far as these data tell the other counts are Poisson",
+    ("BetaBinomial", "precision", 1.0): "; as far as these data tell the successes are binomial",
+    ("StudentT", "degrees_of_freedom", 1.0): "; as far as these data tell the noise is Gaussian",
+    ("Gaussian", "noise_variance", -1.0): "; as far as these data tell the terms account for y without noise",
 }
 
 
@@ -369,6 +370,6 @@ def _warn_flat(vector, x, i, sign):
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, end = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
-        limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name), "") if sign > 0 else ""
+        limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name, sign), "")
     message = f"the log evidence has no maximum in the {name}: it does not fall beyond {end}; the search ended there"
     warn(message + limit, NumericalWarning)

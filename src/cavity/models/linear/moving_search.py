@@ -55,7 +55,8 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
     Returns
     -------
     MovedSettings or None
-        None where a pass fails, the callback stops, or steps do not come to LEAST_NEWTON_STEP in the most passes.
+        None where a pass fails, information is not finite, the callback stops, or steps do not come to
+        LEAST_NEWTON_STEP in the most passes.
     """
     inverse, last, steepness = None if root is None else root @ root.T, None, np.zeros(len(x))
     if root is None and evidence.pass_at(evidence.vector.unpack(x)) is None:
@@ -68,11 +69,16 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             return None
         change = 0.0 if point.fit is None else float(point.fit.trace["change"][0])
         if informs:
-            inverse = _invert_information(point.information + _find_prior_information(evidence.vector, x))
+            information = point.information + _find_prior_information(evidence.vector, x)
+            if not np.isfinite(information).all():
+                return None
+            inverse = _invert_information(information)
         elif last is not None:
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
         size, largest = float(np.sqrt(slopes @ step)), float(np.max(np.abs(slopes)))
+        if not np.isfinite(size):  # where noise goes to 0, slopes or the inverse leave the range of float64
+            return None
         steepness = np.maximum(steepness, np.abs(slopes))
         if job.report(number, change=size):
             return None
@@ -86,8 +92,6 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
 
 def _invert_information(information):
     """Return the inverse of information, of which curvatures below LEAST_CURVATURE count as that."""
-    if not np.isfinite(information).all():
-        raise ArithmeticError("the information about hyperparameters is not finite")
     values, vectors = np.linalg.eigh(information)
     return (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
 
@@ -117,7 +121,7 @@ def _update_inverse(inverse, step, fall, change):
     """
     length = float(np.sqrt(step @ np.linalg.solve(inverse, step)))
     curved = float(step @ fall)
-    if change > MAX_CHANGE_RATIO * length or curved < MIN_CURVATURE_SHARE * length**2:
+    if change > MAX_CHANGE_RATIO * length or not curved > MIN_CURVATURE_SHARE * length**2:
         return inverse
     left = np.eye(len(step)) - np.outer(step, fall) / curved
     return left @ inverse @ left.T + np.outer(step, step) / curved

@@ -11,6 +11,7 @@ from cavity.base.constants import LARGEST_REACH
 from cavity.base.errors import collect_warnings
 from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.base.special import quiet
 from cavity.ep.sites import Sites
 from cavity.likelihoods.parameters import FreeParameters, is_built_in
 from cavity.models.defaults import is_real
@@ -21,6 +22,7 @@ from cavity.models.many.site_batch import SiteBatch
 
 LEAST_TOTAL = 0.5  # of the counts of a response, whose log is taken
 FIRST_EFFECT_SHARE = 0.5  # of the spread of f, as the sd of random effects that a search begins with
+MIN_SPREAD_SHARE = 1e-6  # of f: a smaller spread may be of rounding
 FLAT_NOISE_STATUS = "the log evidence has no maximum in the noise_variance: it does not fall as that goes to 0"
 OUT_OF_RANGE_STATUS = "y is too large or too small: what follows from it leaves the range of float64; rescale it"
 NO_SPREAD_STATUS = "y is constant, from which no {} can be found"
@@ -175,6 +177,7 @@ class BatchFit:
     scale_factors: np.ndarray | None
     make_priors: Callable
 
+    @quiet  # responses whose numbers are not finite get a status
     def __call__(self, names, blocks):
         """Return the `ResponseFits` of responses from blocks of their matrices."""
         problem = self.problem
@@ -316,5 +319,7 @@ def _choose_starts(problem, y, offset, observed):
         spread = np.ones(len(y))
         if guess is not None:
             spread[:] = [np.std(left[rows]) for left, rows in zip(guess - fitted, observed, strict=True)]
-        free[:, j] = 2.0 * np.log(np.maximum(FIRST_EFFECT_SHARE * spread, np.finfo(float).tiny))
+            # of a constant response: the log evidence has no slope at an sd of 0
+            spread[~(spread > MIN_SPREAD_SHARE * np.max(np.abs(guess), axis=1))] = 1.0
+        free[:, j] = 2.0 * np.log(FIRST_EFFECT_SHARE * spread)
     return free, filled

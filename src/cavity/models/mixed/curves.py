@@ -71,7 +71,7 @@ class StructuredCurves:
         at: Any = None,
         *,
         reference: Mapping[str, Any] | None = None,
-        derivative: bool = False,
+        derivative: bool | str = False,
         level: float = 0.95,
         n_points: int = 100,
     ) -> summary.Table:
@@ -85,9 +85,11 @@ class StructuredCurves:
             Where: values of the columns that the term reads, numbers for one that does not change. By default a grid
             over the range, for each level of a factor or group, or all states of a walk.
         reference : dict, optional
-            A point with which all are compared: the result are differences to the value there.
-        derivative : bool, default False
-            Whether to return the derivative in the variable of a smooth, per unit of it.
+            A point with which all are compared: the result are differences to the value there. Their sd is exact but
+            for two points beyond the same end of the range, or between the same states of a walk: it is too large.
+        derivative : bool or str, default False
+            Whether to return the derivative in the variable of a smooth, per unit of it; of a surface, the name of the
+            variable.
         level : float in (0, 1), default 0.95
             Probability of the intervals; as much is left out on either side.
         n_points : int, default 100
@@ -123,7 +125,9 @@ class StructuredCurves:
         columns = {str(name): np.asarray(values) for name, values in table.items()}
         tails = summary.interval_names(level)
         columns |= {"mean": mean, "sd": sd, tails[0]: low, tails[1]: high}
-        noun = "Derivative" if derivative else "Values" if reference is None else "Differences"
+        noun = "Values" if reference is None else "Differences"
+        if derivative:
+            noun = "Derivative" if reference is None else "Differences of the derivative"
         names = tuple(str(i) for i in range(len(mean)))
         return summary.Table(f"{noun} of {built.name}", names, columns, dict.fromkeys(("mean", "sd", *tails), "sd"))
 
@@ -155,17 +159,23 @@ class StructuredCurves:
         """The built term, its table, and for each point a row of all effects and the variance beside it."""
         built, part, setting = self._find_structured(term)
         table = built.grid(arrays.check_integer(n, "n_points", low=2)) if at is None else _read_points(built, at, "at")
-        if arrays.check_flag(derivative, "derivative"):
-            if not hasattr(built, "derivative_design"):
-                raise arrays.error_of("derivative", f"must be False, as {built.name} has no derivative, got True")
-            rows = self._extend(*built.derivative_design(table), built, part)
-            return built, table, rows, 0.0
-        rows = self._extend(design_rows(built, table, values=setting), built.fixed_columns(table), built, part)
-        extra = built.extra_variance(table, StructuredBlock(built.size, built.prior).free(setting))
+        column = _find_derivative_column(built, derivative)
+
+        def make_rows(points):
+            if column is not None:
+                return self._extend(*built.derivative_design(points, column), built, part)
+            return self._extend(design_rows(built, points, values=setting), built.fixed_columns(points), built, part)
+
+        find_variance = built.extra_variance if column is None else built.derivative_variance
+        free = StructuredBlock(built.size, built.prior).free(setting)
+        rows, extra = make_rows(table), find_variance(table, free)
         extra = 0.0 if extra is None else extra
         if reference is not None:
             origin = _read_points(built, reference, "reference")
-            base = self._extend(design_rows(built, origin, values=setting), built.fixed_columns(origin), built, part)
+            base, beyond = make_rows(origin), find_variance(origin, free)
+            if beyond is not None:
+                differs = [np.asarray(table[name]) != np.asarray(values)[0] for name, values in origin.items()]
+                extra = np.where(np.any(differs, axis=0), extra + beyond[0], 0.0)
             rows = sparse.csr_array(rows - sparse.csr_array(np.ones((rows.shape[0], 1))) @ base[[0]])
             rows.eliminate_zeros()
         return built, table, rows, extra
@@ -199,6 +209,18 @@ class StructuredCurves:
         size = self._layout.size
         left, right = sparse.csr_array((len(X), part.start - d)), sparse.csr_array((len(X), size - part.stop))
         return sparse.csr_array(sparse.hstack([sparse.csr_array(X), left, Z, right], format="csr"))
+
+
+def _find_derivative_column(built, derivative):
+    """The variable in which a derivative is taken, None for values; ValueError or TypeError for what has none."""
+    columns = {str(column): column for column in built.derivative_variables}
+    if not isinstance(derivative, str) and not arrays.check_flag(derivative, "derivative"):
+        return None
+    if not columns:
+        raise arrays.error_of("derivative", f"must be False, as {built.name} has no derivative, got {derivative!r}")
+    if isinstance(derivative, str) or len(columns) > 1:
+        return columns[arrays.check_choice(derivative, "derivative", tuple(columns))]
+    return built.derivative_variables[0]
 
 
 def _read_points(built, points, argument):

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.lazy_scipy import special
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
 from cavity.ep.options import Options
+from cavity.ep.sparse import Pattern, Sparse
+from cavity.models.approximation_check import check_same_rows
+from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.runs.executors import Threads, single_blas
 
@@ -38,7 +42,8 @@ class LeavesGroupsOut:
 
         The sites of the rows of a level are removed, those of all others stay as they are, and EP over the rows of the
         level alone finds their evidence under the remaining posterior: `loo_log_density` for many rows together. The
-        covariances stay, those at the maximum where hyperparameters are integrated.
+        hyperparameters stay; where they are integrated, densities p_k at the points of weights w_k, which take a fit
+        each, are averaged by 1/p = sum_k w_k/p_k, as those of `loo_log_density` are.
 
         Parameters
         ----------
@@ -65,9 +70,9 @@ class LeavesGroupsOut:
         Raises
         ------
         ValueError
-            For a group that is not there, or rows that are not as many as those of the fit; after `update`. If the
+            For a group that is not there, or rows that are not those of the fit; after `update`. If the
             posterior without the sites of a level is improper, as it may be where sites of outliers under StudentT have
-            negative precisions, or if EP over its rows fails, naming the level and the reason.
+            negative precisions, or if EP over its rows fails, naming the level and the reason; if EP at a point fails.
         """
         if not isinstance(group, str):
             message = f"must be the name of a group, the rows come after it; got {type(group).__name__}"
@@ -78,14 +83,35 @@ class LeavesGroupsOut:
             raise ValueError(f"leaving groups out needs the sites {OF_ROWS}")
         weights = self._row_weights if sample_weight is None else sample_weight
         rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
-        if rows.n != self.n_samples:
-            raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
+        check_same_rows(self, rows)
         matrix = self._layout.rows(rows.X, values)
-        sites = self._tau, self._rho
-        levels = self._reader.terms[number].levels
-        return group_log_densities(
-            self.model.likelihood, self._mode_effects, *sites, rows, matrix, values[number][0], levels
-        )
+        others = rows, matrix, values[number][0], self._reader.terms[number].levels
+        densities = [group_log_densities(*point, *others) for point in self._fit_points(rows, matrix)]
+        if len(densities) == 1:
+            return densities[0]
+        return -special.logsumexp(-np.stack(densities), axis=0, b=self.integration.weights[:, None])
+
+    def _fit_points(self, rows, matrix):
+        """Yield the likelihood, the effects and the sites, tau and rho (N,), at the points of the integral."""
+        likelihood, mode, layout, mask = self.model.likelihood, self._mode_effects, self._layout, rows.in_use
+        if not self._integrated_names:
+            yield likelihood, mode, self._tau, self._rho
+            return
+        merged = merge_equal_rows(likelihood, rows.used(), matrix[mask])
+        pattern = Pattern(merged.matrix, *layout.entries(), mode.order)
+        start, mean = merged.gather(self._tau[mask], self._rho[mask]), np.zeros(layout.size)
+        mean[: layout.n_fixed] = self.model.prior_mean
+        for number, (_, settings) in enumerate(self._weighted_settings):
+            likelihood = self._point_likelihoods[number]
+            precision = layout.precision(self.model.prior_variance, settings)
+            with Threads(1) as threads, single_blas():
+                geometry = Sparse(pattern, mean, precision, merged.rows.offset, threads)
+                fit = Engine(geometry, merged.make_sites(likelihood), Options.checked(), start).run()
+            if fit.status != CONVERGED_STATUS:
+                raise ValueError(f"EP at point {number} of the integral ended with: {fit.status}")
+            by_row = merged.expand(fit, likelihood)
+            sites = rows.scattered(by_row.tau, 0.0), rows.scattered(by_row.rho, 0.0)
+            yield likelihood, Effects.of(geometry, fit.belief), *sites
 
 
 def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, levels):

@@ -18,7 +18,7 @@ from cavity.models.many.run import check_open_parameters, make_run, refuse_setti
 from cavity.models.mixed.inputs import Inputs
 from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
 from cavity.models.mixed.merged_responses import RowMerger
-from cavity.models.mixed.problem import MixedProblem
+from cavity.models.mixed.problem import MixedProblem, check_effects
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
 from cavity.models.mixed.variance_search import list_targets
@@ -47,7 +47,7 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     _check_terms(inputs.terms)
     check_open_parameters(model.likelihood)
     fixed, rows = settings(inputs.observations.likelihood), inputs.observations.rows(inputs.X)
-    resolved = resolve_defaults(fixed, rows)
+    resolved = resolve_defaults(fixed, rows, inputs.reader.columns)
     problem = make_problem(model, fixed, rows, resolved, inputs.terms, match(inputs.terms), run)
     labels = resolved.kept | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
@@ -83,9 +83,10 @@ def make_problem(model, fixed, rows, resolved, terms, given, run):
     sds = [1.0 if value is None else float(np.sqrt(value[0, 0])) for value in given]
     solve_alone = partial(_solve_alone, model, list_open_parameters(fixed.likelihood), terms, given)
     choice, scale = PriorChoice.of(fixed, rows, resolved), np.repeat(sds, np.diff(starts))
-    matrix = sparse.csr_array(np.hstack([resolved.rows.X, *effects]))
+    columns, in_use = np.hstack(effects), resolved.rows.in_use
+    matrix = sparse.csr_array(np.hstack([resolved.rows.X, columns]))
+    check_effects(matrix[in_use], in_use)
     merger = RowMerger(fixed.likelihood, resolved.rows, matrix)
-    columns = np.hstack(effects)
     return ManyProblem(fixed.likelihood, resolved.rows, choice, columns, groups, scale, solve_alone, run, merger)
 
 

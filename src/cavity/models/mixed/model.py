@@ -97,9 +97,10 @@ class MixedGLM(ManyMixedResponses, Frozen):
         matrix of weights with its regions, (W, regions).
     integrate : {False, "auto", "grid", "ccd", "mode"}, default False
         Whether the posterior is integrated over hyperparameters with proper priors, those of `priors` or by default
-        weak ones (see `docs/guide/priors`), on a grid or by a central composite design [RMC]_; "auto" takes a grid for
-        up to two, the design for up to six, and integrates only where a group has at most 30 levels. "mode" stays at
-        the maximum. All but False correct the evidence and the marginals of EP by higher cumulants [OPW]_.
+        weak ones (see `docs/guide/priors`), on a grid, for up to three, or by a central composite design, for up to
+        eight [RMC]_; "auto" takes a grid for up to two, the design for up to six, and integrates only where a group has
+        at most 30 levels. "mode" stays at the maximum. All but False correct the evidence and the marginals of EP by
+        higher cumulants [OPW]_.
     bins : int, optional
         Where the covariates of smooths have more different values than that, they are rounded to so many, at equal
         distances over their range, so that more rows are equal and have one site together; a fit of many rows
@@ -280,7 +281,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         covariances = _match_settings(inputs.terms, self.effect_covariances or {})
         match_priors(self.priors, observations.likelihood, list_targets(inputs.terms))
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
-        resolved = resolve_defaults(settings, rows)
+        resolved = resolve_defaults(settings, rows, reader.columns)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         with run.open(model, inputs.named(resolved.rows)) as threads:

@@ -49,6 +49,14 @@ def _match_group(group, belief, sites):
         group.new[1][part] = np.where(good, rho / fraction, 0.0)
 
 
+def check_effects(matrix, in_use):
+    """Raise ValueError for a row of a CSR array without entries; it has the rows that are in use, a mask."""
+    empty = np.diff(matrix.indptr) == 0
+    if empty.any():
+        row = int(np.flatnonzero(in_use)[np.argmax(empty)])
+        raise error_of("X", f"must have an effect in every row, got 0 in all columns and terms of row {row}")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MixedProblem:
     """Rows, terms and prior of a fit."""
@@ -70,10 +78,7 @@ class MixedProblem:
         mask, rows_in_use = rows.in_use, rows.used()
         values = [term.values(mask) for term in terms]
         matrix = layout.rows(rows_in_use.X, values)
-        empty = np.diff(matrix.indptr) == 0
-        if empty.any():
-            row = int(np.flatnonzero(mask)[np.argmax(empty)])
-            raise error_of("X", f"must have an effect in every row, got 0 in all columns and terms of row {row}")
+        check_effects(matrix, mask)
         sites = merge_equal_rows(model.likelihood, rows_in_use, matrix)
         pattern = Pattern(sites.matrix, *layout.entries(), layout.order())
         prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)

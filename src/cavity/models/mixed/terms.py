@@ -315,7 +315,7 @@ def read_new_terms(terms, X, groups, levels="known"):
     Raises
     ------
     ValueError, TypeError
-        For levels that are new and must not be, naming them, and as in `terms_of`.
+        For levels that are new and must not be, naming them, and as in `make_terms_of_blocks`.
     """
     columns = [column for term in terms for column in term.levels.columns]
     table = take_group_columns(groups, select_group_columns(columns, column_names(groups), levels), len(X))

@@ -25,7 +25,7 @@ from cavity.priors import UniformCorrelation
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
 MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
-MIN_MOVED_ROWS = 1 << 12
+MIN_MOVED_ROWS = 1 << 12  # from which a search moves with passes: with fewer, fits take as little time
 MAX_INFORMING_SITES = 1 << 14  # for the curvature in parameters of the likelihood
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
@@ -98,7 +98,7 @@ class FreeTerms(FreeSettings):
     def flat(self, x, i, sign):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
-        `way` is positive where that is towards larger ones.
+        `sign` is positive where that is towards larger ones.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])

@@ -74,7 +74,7 @@ def choose_labels(points, weight, n_components, method, rng=None, *, missing=Fal
 
 
 def propose_labels(points, weight, n_components, *, missing=False):
-    """Yield the labels of every deterministic method, no partition twice; arguments as for `initial_labels`."""
+    """Yield the labels of every deterministic method, no partition twice; arguments as for `choose_labels`."""
     cloud = _order_points(points, weight, missing)
     partitions = []
     for method in DETERMINISTIC_METHODS:
@@ -184,7 +184,7 @@ def _compute_squared_distances(cloud, centres):
 
 
 def _split_clusters(cloud, k):
-    """Return the means of up to K clusters, made by cutting in two, again and again, where `_cut` gains most."""
+    """Return the means of up to K clusters, made by cutting in two where `_split_cluster` gains most."""
     parts = [_split_cluster(cloud, np.arange(len(cloud.points)))]
     while len(parts) < k:
         gain, members, above = max(parts, key=lambda part: part[0])
@@ -253,7 +253,7 @@ def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     means : array_like (K, D), optional
         Where the first start is, in the units of the data.
     init : str
-        How to start without them: "auto", or a method of `initial_labels`.
+        How to start without them: "auto", or a method of `choose_labels`.
     options : AscentOptions
         How many starts, and who draws those after the first; most passes over all data, of which trials leave one at
         least; the job hears of trials.

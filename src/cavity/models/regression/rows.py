@@ -59,7 +59,7 @@ def open_rows(dataset, block_rows=None):
     """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
     source = dataset.blocks(block_rows)
     size, description = source.n_features, "the covariance of the weights"
-    description += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
+    description += ", which is dense," * (kind_of(dataset.X) == SPARSE_KIND)
     arrays.allocate_matrix((size, size), description, "; GLM(approximation='diagonal') takes many columns")
     return source
 

@@ -211,7 +211,7 @@ class BoundIncrement:
         return W, residual
 
     def _read_block(self, solution, has_features, X, start):
-        """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
+        """Return W and residuals of a block X for a solution, and its sites on g; with `has_features` W was kept."""
         index, block = start // ROWS_PER_BLOCK, slice(start, start + len(X))
         if has_features and index < len(self.kept_features):
             W, residual = self.kept_features[index], self.residuals[index]

@@ -1,9 +1,9 @@
 """The choice of inducing points: rows that say most about the others, as many as it takes.
 
 The residual of a row, its variance given the inducing variables, costs weight residual nats: half of rho residual is
-what the bound of Titsias loses there [T]_ (eq. 9). `greedy` adds row after row, which is a Cholesky factorisation with
-pivots [FS]_ [BRW]_ (section 4.2.2). An inducing variable has a nugget, so that a pivot's divisor is the square root of
-residual plus nugget, and the columns are those of W = L^-1 k(Z, X) of `Basis`.
+what the bound of Titsias loses there [T]_ (eq. 9). `choose_greedily` adds row after row, which is a Cholesky
+factorisation with pivots [FS]_ [BRW]_ (section 4.2.2). An inducing variable has a nugget, so that a pivot's divisor is
+the square root of residual plus nugget, and the columns are those of W = L^-1 k(Z, X) of `InducingBasis`.
 
 The row with the largest loss itself, the usual pivot, is an outlier as often as not, and informs about nothing but
 itself. So a few rows are tried in every step, that one and others drawn in proportion to their losses as in [CETW]_,
@@ -181,9 +181,9 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     basis, information : Basis, Information
         The inducing variables, and the factor of the rows so far.
     X, weight, budget, tolerance, threads
-        As for `greedy`.
+        As for `choose_greedily`.
     alpha : float
-        That of `moved`.
+        Of power EP.
     waiting : Waiting
         That of the last choice.
     residual : ndarray (N,), optional
@@ -304,7 +304,7 @@ def _choose_pool(weight, residual, limit, first):
 
 
 def _add_pivots(basis, X, weight, budget, goal, threads):
-    """Rows that `greedy` adds to a basis until they lose no more than `goal` nats, and the residuals of all rows."""
+    """Rows that `choose_greedily` adds until all lose no more than `goal` nats, and the residuals of all rows."""
     program, m, chosen = basis.program, basis.n, []
     W, residual = basis.features(X, threads)
     covariances, prior = program.columns_of(X), program.diagonal(X)

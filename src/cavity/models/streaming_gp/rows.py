@@ -47,7 +47,7 @@ class BatchRows(Rows):
         return map_runs(BlockTask(_call_on_block), (blocks, function), [blocks], threads, grain=1)
 
     def sum_blocks(self, function, threads):
-        """Return the sum of `each`."""
+        """Return the sum of what `map_blocks` yields."""
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
         return reduce_runs(BlockTask(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
 

@@ -52,8 +52,8 @@ class MixtureEstimator(DensityMixin, Estimator):
     """Base of the mixtures.
 
     A subclass has `_fit_rows(X, weight, random_state, threads)`, which sets the fitted attributes and returns why the
-    fit ended early, if it did; `_judge(X, what)`, where `what` is "predict", "responsibilities" or "log_density"; and
-    `_drawn(n, random_state)`, rows with their components.
+    fit ended early, if it did; `_judge(X, criterion)` for the criteria "predict", "responsibilities" and "log_density";
+    and `_drawn(n, random_state)`, rows with their components.
     """
 
     # ------------------------------------------------------------------------------------------ fitting

@@ -81,7 +81,7 @@ def estimate_moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Point estimates of a mixture: means are measured from the origin, `root` is as `roots` returns it."""
+    """Point estimates of a mixture: means are measured from the origin, `root` is as `factor_precisions` returns it."""
 
     covariance_type: str
     weights: np.ndarray

@@ -92,7 +92,7 @@ def _weighted_blocks(data, resp):
 
 
 def _sum_block(z, r, mean, full):
-    """Return counts, first and second sums around given means of a block; `held` is responsibilities times weights."""
+    """Return counts, first and second sums around given means of a block; `r` is responsibilities times weights."""
     parts = []
     for share, m in zip(r.T, mean, strict=True):
         some = np.flatnonzero(share)

@@ -13,6 +13,8 @@ from cavity.likelihoods import Likelihood
 
 # d1 sd and d2 variance of a site of quadrature below which 1e-10 is of this: 1e-13 of what moves the cavity by a sd
 SMALLEST = 1e-3
+CLOSED_FORM_NAMES = ("Probit", "Step", "Interval", "Gaussian", "Laplace", "Clutter", "OrderedProbit")
+QUADRATURE_NAMES = ("Probit", "Logit", "Poisson", "NegativeBinomial", "Binomial", "StudentT")
 NOT_CONCAVE = ("Beta", "BetaBinomial", "ZeroInflatedPoisson", "ZeroInflatedNegativeBinomial", "HurdlePoisson")
 
 
@@ -30,7 +32,7 @@ def cavity_near(rng, place, scale):
 
 def closed_forms(rng):
     """Likelihoods with closed forms, at their kinks too."""
-    name = str(rng.choice(["Probit", "Step", "Interval", "Gaussian", "Laplace", "Clutter"]))
+    name = str(rng.choice(CLOSED_FORM_NAMES))
     scale, power, parameters, y = positive(rng), 1, {}, float(np.round(rng.normal(), 3))
     place = y
     if name in ("Probit", "Step"):
@@ -39,6 +41,10 @@ def closed_forms(rng):
         lower, upper = y, y + scale * positive(rng)
         parameters = {"noise_variance": scale**2}
         y = [(lower, upper), (lower, np.inf), (-np.inf, upper), (lower, lower)][rng.integers(4)]
+    elif name == "OrderedProbit":
+        thresholds = np.round(y + np.cumsum([0.0, positive(rng), positive(rng)]), 3).tolist()
+        y, scale, place = int(rng.integers(4)), 1.0, thresholds[rng.integers(3)]
+        parameters = {"thresholds": thresholds}
     elif name == "Clutter":
         shares = {"clutter_weight": float(rng.uniform(0.01, 0.99)), "clutter_mean": float(np.round(rng.normal(), 3))}
         parameters = shares | {"clutter_variance": scale**2 * positive(rng, 0, 4), "noise_variance": scale**2}
@@ -50,7 +56,7 @@ def closed_forms(rng):
 
 def quadrature(rng):
     """Likelihoods whose moments are integrals."""
-    name = str(rng.choice(["Probit", "Logit", "Poisson", "NegativeBinomial", "Binomial", "StudentT"]))
+    name = str(rng.choice(QUADRATURE_NAMES))
     power, parameters, scale, place = float(rng.choice([1.0, rng.uniform(0.05, 1)])), {}, 1.0, 0.0
     if name in ("Probit", "Logit"):
         y = int(rng.choice([-1, 1]))

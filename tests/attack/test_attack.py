@@ -6,9 +6,12 @@ import warnings
 import numpy as np
 import pytest
 from attack.rule import Wrong, near, refusing, sure
+from attack.sites import CLOSED_FORM_NAMES, QUADRATURE_NAMES
 from attack.trials import ATTACKS, trial
+from support.responses import SPECIAL_RESPONSES, make_likelihood
 
 import cavity
+from cavity import likelihoods
 
 SLOW = ("quadrature", "responses", "formulas", "mixed", "sparse_rows", "generalised_linear")
 
@@ -50,6 +53,12 @@ def test_a_false_convergence_is_seen(monkeypatch):
     monkeypatch.setattr(cavity.GLM, "fit", fit)
     with pytest.raises(Wrong, match="the twin moves"):
         some_trials("generalised_linear")
+
+
+def test_every_likelihood_of_the_package_is_attacked():
+    responses = {type(make_likelihood(row)).__name__ for row in SPECIAL_RESPONSES}
+    attacked = responses.union(CLOSED_FORM_NAMES, QUADRATURE_NAMES)
+    assert attacked == set(likelihoods.__all__) - {"Likelihood"}
 
 
 def test_what_the_rule_allows():

@@ -48,6 +48,11 @@ MODEL_CLASSES = (
         (lambda: cavity.GLM("probit", max_iter=9), "it is an argument of fit"),
         (lambda: cavity.GLM(prior_varience=1.0), "did you mean 'prior_variance'?"),
         (lambda: cavity.GLM().fit(X, Y, zzz=1), "there are X, y, event, offset, exposure"),
+        (lambda: cavity.GLM("beta-binomial").fit([[1.0]], [1], trials=[2]), "in the second column of y"),
+        (
+            lambda: cavity.MixedGLM("g", "binomial").fit([[1.0]], [1], trials=[2]),
+            "p(successes, trials) before the ~",
+        ),
         (lambda: cavity.MixedGLM("y ~ x + (1 | g)", REML=True), "fixed effects are integrated out as by REML"),
         (lambda: cavity.MixedGLM(formula="y ~ x"), "the argument for that is effects"),
         (lambda: cavity.GaussianMixture(n_clusters=3), "the argument for that is n_components"),

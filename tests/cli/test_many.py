@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.cli import main
+from cavity.cli import main, name_many
 
 pytest.importorskip("formulae")
 COMMAND = ("fit", "many")
@@ -109,3 +109,12 @@ def test_patterns_of_targets_are_many_responses(model, genes, capsys):
         outputs.append(json.loads(capsys.readouterr().out)["summary"])
     assert outputs[0] == outputs[1]
     assert len(outputs[0]["rows"]) == 8
+
+
+@pytest.mark.parametrize("command", ["glm", "mixed"])
+@pytest.mark.parametrize(("target", "is_many"), [("gene_*", True), ("ill?", False), ("a,b*", True), ("y[1]", False)])
+def test_targets_with_an_asterisk_are_many(command, target, is_many):
+    """Names of columns may be questions."""
+    for options in (["--target", target], [f"--target={target}"]):
+        expected = "many" if is_many else command
+        assert name_many(["fit", command, "x.csv", *options]) == ["fit", expected, "x.csv", *options]

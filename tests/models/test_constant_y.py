@@ -31,6 +31,23 @@ def test_constant_observations_have_no_maximum(name, value):
     assert "NOT CONVERGED" in repr(posterior)
 
 
+@pytest.mark.parametrize("rows", [1, N])
+@pytest.mark.parametrize("value", [3.0, 0.0])
+def test_streams_of_constant_observations_have_none(rows, value):
+    model = cavity.StreamingGP("rbf", "gaussian")
+    with pytest.warns(cavity.ConvergenceWarning, match="no maximum: it still rises .* because y is constant"):
+        state = model.fit(X[:rows, 1:], np.full(rows, value))
+    assert not state.converged
+    assert state.status.startswith("the log evidence has no maximum")
+    offset = RNG.normal(size=rows)
+    with pytest.warns(cavity.ConvergenceWarning, match="no maximum"):
+        assert not model.fit(X[:rows, 1:], value + offset, offset=offset).converged
+    given = cavity.StreamingGP(covariances.RBF(), likelihoods.Gaussian(0.1)).fit(
+        X[:rows, 1:], np.full(rows, value), learn=False
+    )
+    assert given.converged
+
+
 def test_what_is_fitted_exactly_has_none_either():
     with pytest.warns(cavity.ConvergenceWarning, match="no maximum"):
         assert not cavity.GLM("gaussian").fit(X, X @ [1.0, 2.0, 3.0]).converged

@@ -77,6 +77,18 @@ def test_classes_without_order_hear_how_to_say_it():
 
 
 @pytest.mark.parametrize("model", [GLM(intercept=True), GaussianProcess(), StreamingGP()])
+def test_dates_are_no_classes(model):
+    dates, X = np.datetime64("2020-01-01", "D") + np.arange(3), np.array([[0.0], [1.0], [2.0]])
+    for y in (dates, dates.tolist(), pd.Series(dates)):
+        with pytest.raises(ValueError, match="y must hold numbers or classes, got dates or times: turn them into days"):
+            model.fit(X, y)
+    with pytest.raises(TypeError, match=r"y must hold real numbers, got dtype datetime64\[ns\]"):
+        model.fit(X, dates.astype("M8[ns]"))
+    with pytest.raises(ValueError, match="got dates as text: turn them into days"):
+        model.fit(X, dates.astype(str))
+
+
+@pytest.mark.parametrize("model", [GLM(intercept=True), GaussianProcess(), StreamingGP()])
 def test_fits_without_observations_say_that_y_is_missing(model):
     with pytest.raises(TypeError, match=r"y must hold an observation for each row.*got None"):
         model.fit(np.array([[0.0], [1.0]]), None)

@@ -1,5 +1,7 @@
 """Tables of what models without a design matrix have found."""
 
+import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -187,3 +189,23 @@ def test_names_with_line_breaks_stay_on_one_line():
     assert "  a\\nb\\tc  " in repr(posterior.summary())
     assert "a\\nb\\tc" in posterior.summary()._repr_html_()
     assert posterior.summary().names[1] == "a\nb\tc"
+
+
+def test_one_row_and_one_column_are_singular():
+    one, y = np.ones((1, 1)), [2.0]
+    count = r"1 (weight|row|fixed effect|random effect|inducing point|component|column|response|point)s\b"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posteriors = (
+            cavity.GLM(likelihoods.Gaussian(1.0)).fit(one, y),
+            cavity.MixedGLM("g", likelihoods.Gaussian(1.0)).fit(one, y, groups=["a"]),
+            cavity.GaussianProcess("rbf", likelihoods.Gaussian(1.0)).fit(one, y, learn=False),
+            cavity.GaussianProcess("matern12", likelihoods.Gaussian(1.0), method="chain").fit(one, y, learn=False),
+            cavity.StreamingGP("rbf", likelihoods.Gaussian(1.0)).fit(one, y, learn=False),
+            cavity.LinearRegression().fit(one, y),
+            cavity.GaussianMixture(1, covariance_prior=one).fit(one),
+            cavity.GLM(likelihoods.Gaussian(1.0)).fit_many(one, [[2.0]]),
+        )
+    for posterior in posteriors:
+        assert "1 row" in repr(posterior)
+        assert not re.search(count, repr(posterior))

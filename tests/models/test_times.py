@@ -137,7 +137,7 @@ def test_events_need_one_time_and_a_likelihood_of_times():
 
 BAD_FORMULAS = {
     "surv(t, status)": r"got [\d.]+ and \d in row \d+; status has R's codes .* write surv\(t, status == 2\)",
-    "surv(t, x)": r"must have lower <= upper .*; if x says whether the event was observed, it must hold 1 and 0",
+    "surv(t, x)": r"must have lower <= upper .*; if x says whether .* 1 and 0 only; else exchange the bounds",
     "surv(t, status, event)": r"status must hold 1 .* write|status must hold 1 .* as surv\(t, status == 2\)",
     "surv()": r"surv\(time, event\) has times and 1 or 0",
     "surv(t, upper, died)": "a third argument 'event' or 'interval'",
@@ -149,6 +149,14 @@ BAD_FORMULAS = {
 def test_bad_formulas(left):
     with pytest.raises(ValueError, match=BAD_FORMULAS[left]):
         cavity.GLM(f"{left} ~ x", "gaussian").fit(FRAME)
+
+
+def test_bounds_in_the_wrong_order_have_a_way_out():
+    message = r"the lower .* must not be above the upper ones; got 3.0 and 2.0 in row 1; exchange them; .* event="
+    with pytest.raises(ValueError, match=message):
+        cavity.GLM("weibull", intercept=True).fit(np.zeros((2, 1)), [[1.0, 2.0], [3.0, 2.0]])
+    with pytest.raises(ValueError, match="got 5.0 and 4.0 in row 0; exchange them"):
+        cavity.GLM(Interval(0.5), intercept=True).fit(np.zeros((1, 1)), [[5.0, 4.0]])
 
 
 def test_bounds_by_hand():

@@ -59,6 +59,12 @@ def laplace_z(m, v, y, power, scale=1):
     return (above + below) / (2 * mp.mpf(scale)) ** power
 
 
+def ordered_probit_z(m, v, y, power, thresholds):
+    """Phi(b_{y+1} - f) - Phi(b_y - f): f and noise of variance 1 are between two thresholds."""
+    edges = (-mp.inf, *thresholds, mp.inf)
+    return interval_z(m, v, edges[y : y + 2], power, 1)
+
+
 def clutter_z(m, v, y, power, weight=0.5, clutter=10, noise=1, centre=0):
     """(1 - w) N(y; f, noise) + w N(y; centre, clutter)."""
     w = mp.mpf(weight)
@@ -68,6 +74,7 @@ def clutter_z(m, v, y, power, weight=0.5, clutter=10, noise=1, centre=0):
 CLOSED = {
     "Probit": probit_z,
     "Interval": interval_z,
+    "OrderedProbit": ordered_probit_z,
     "Gaussian": gaussian_z,
     "Laplace": laplace_z,
     "Clutter": clutter_z,

@@ -47,6 +47,8 @@ ADVICE_BY_NAME = {
     **dict.fromkeys(("formula", "family", "link"), "cavity.GLM and cavity.MixedGLM have formulas and likelihoods"),
     "data": "a formula is given to the model and the data to its fit",
     "integrate": "only GLM, MixedGLM and GaussianProcess integrate over hyperparameters",
+    "trials": "trials are in the second column of y, (N, 2), or y=('successes', 'trials') names two columns, "
+    "a formula has p(successes, trials) before the ~, and fit_many has the argument trials",
     "type": "predict returns moments of f, expected those of y, predict_proba probabilities",
     **dict.fromkeys(("return_std", "return_var", "se_fit"), "predict returns mean and variance"),
 }

@@ -305,7 +305,7 @@ def check_numbers(table, name):
     columns = [table] if names is None else columns_of(table, range(len(names)))
     for j, column in enumerate(columns):
         dtype = dtype_of(column)
-        kind = None if _is_plain(dtype) else _find_refusal(column)
+        kind = None if _is_plain(dtype) else find_refusal(column)
         if kind is not None:
             what, cure = kind
             text = f"dtype {dtype} ({what})" if names is None else f"{what} in column {names[j]!r} (dtype {dtype})"
@@ -389,7 +389,7 @@ def dtype_of(column):
 def has_numbers(column):
     """Whether the type of a column is one of numbers or truth values, nullable ones included."""
     dtype = dtype_of(column)
-    return _is_plain(dtype) or _find_refusal(column) is None
+    return _is_plain(dtype) or find_refusal(column) is None
 
 
 def _is_plain(dtype):
@@ -397,7 +397,7 @@ def _is_plain(dtype):
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
-def _find_refusal(column):
+def find_refusal(column):
     """What a column holds if that is no numbers, and what to do about it; else None."""
     if NUMBER_TYPES.match(str(dtype_of(column)).lower()):
         return None

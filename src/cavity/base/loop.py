@@ -101,9 +101,9 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
             break
         change, complete = step(active)
         if n_problems == 1:
-            for one, whole in zip(change, complete, strict=True):
-                changes.append(np.array([one]))
-                _judge_one(float(one), bool(whole), options.tol, patience, status, n_iter, best, waited)
+            for sweep_change, is_complete in zip(change, complete, strict=True):
+                changes.append(np.array([sweep_change]))
+                _judge_one(float(sweep_change), bool(is_complete), options.tol, patience, status, n_iter, best, waited)
             active[0] = status[0] == MAX_ITER_STATUS
         else:
             changes.append(np.where(active, change, 0.0))

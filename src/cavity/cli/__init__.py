@@ -128,10 +128,13 @@ def run(arguments, options):
 
 
 def name_many(arguments):
-    """Return arguments with `fit many` for `fit glm` and `fit mixed` where the target is a pattern of columns."""
+    """Return arguments with `fit many` for `fit glm` and `fit mixed` where the target has an asterisk.
+
+    Other marks of patterns stand for themselves there, as names of columns may be questions.
+    """
     pairs = zip(arguments, [*arguments[1:], ""], strict=False)  # none of no arguments
     targets = [value if name == "--target" else name for name, value in pairs if name.startswith("--target")]
-    is_pattern = any(mark in target for target in targets for mark in "*?")
+    is_pattern = any("*" in target for target in targets)
     if arguments[:2] in (["fit", "glm"], ["fit", "mixed"]) and is_pattern:
         return ["fit", "many", *arguments[2:]]
     return arguments

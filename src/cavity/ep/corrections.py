@@ -29,9 +29,9 @@ from cavity.ep.site_updates import find_cavities
 MAX_PAIRED_ROWS = 2000  # up to which all pairs are summed
 N_FIRST_NODES, N_NODES, MAX_DEVIATIONS = 41, 161, 10.0  # of the trapezoidal rule of the cumulants
 MAX_HALVES_APART = 2e-5  # of cumulants by every second node
-BLOCK_NUMBERS = 1 << 17
+BLOCK_NUMBERS = 1 << 17  # densities at nodes of the rows that are in the cache together, 1 MB
 N_DRAWS, PAIR_SHIFTS = 64, (1, 5, 11)  # of the sketch of sums over pairs
-ROWS_PER_PRODUCT = 2048
+ROWS_PER_PRODUCT = 2048  # of the draws, 1 MB
 N_GROUPS = 8  # of draws
 SKETCH_SEED = 20130501
 

@@ -288,12 +288,12 @@ class Dense(Geometry):
 
     def choose_first_rows(self, sites, most):
         """Return some of the rows, one of each of as many runs of equal length: passes for all rows take less time."""
-        n, wanted = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
-        if n <= wanted or not self._goes_one_by_one(sites):
+        n, count = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
+        if n <= count or not self._goes_one_by_one(sites):
             return slice(0, n)
-        first = np.arange(wanted) * n // wanted
+        first = np.arange(count) * n // count
         length = np.diff(first, append=n)
-        rows = first + (np.arange(wanted) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
+        rows = first + (np.arange(count) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
         # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
         for _, x in self._read_in_turn(rows, SWEEP_ROWS):
             spread = x * self.root if self.root.ndim == 1 else x @ self.root

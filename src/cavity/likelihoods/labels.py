@@ -192,7 +192,7 @@ class Interval(_NormalNoise):
         if not good.all():
             row = int(np.argmin(np.atleast_1d(good)))
             low, high = np.atleast_2d(array)[row].tolist()
-            hint = "; equal bounds need noise_variance > 0" if low == high else ""
+            hint = "; equal bounds need noise_variance > 0" if low == high else "; exchange them" if low > high else ""
             raise ValueError(f"y must hold lower < upper bounds, got {low!r} and {high!r} in row {row}{hint}")
         return array
 

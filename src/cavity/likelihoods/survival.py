@@ -65,7 +65,8 @@ class _Times(_Scaled, _Compiled):
         hint = "; a time that is known to be below t has the bounds 0 and t, one above t the bounds t and infinity"
         missing = np.isnan(bounds).any(axis=-1)
         check_rows(~missing & (~exact | ((lower > 0) & np.isfinite(lower))), array, message, hint)
-        check_rows(exact | (lower < upper), array, "the lower bounds of times must not be above the upper ones")
+        message = "the lower bounds of times must not be above the upper ones"
+        check_rows(exact | (lower < upper), array, message, "; exchange them; times and events are y and event=")
         check_rows(lower >= 0, array, f"the bounds of times must not be negative for {kind}", hint)
         return np.stack([lower, upper], axis=-1)
 

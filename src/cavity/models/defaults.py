@@ -11,6 +11,7 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.arrays import error_of
 from cavity.base.column_statistics import robust_spread, weighted_median
+from cavity.base.frames import find_refusal
 from cavity.base.labels import HOW_TO_ORDER, has_classes, infer_target_kind
 from cavity.likelihoods.names import make_likelihood
 from cavity.likelihoods.parameters import check_declared
@@ -88,12 +89,21 @@ def likelihood_for(y, binary="probit"):
     kind = "numbers" if _are_two_numbers(y) else infer_target_kind(y)
     names = LIKELIHOOD_BY_TARGET | {"binary": binary}
     if kind not in names:
+        _refuse_dates(y)
         raise ValueError(
             "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "
             "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest. If they "
             f"have an order, {HOW_TO_ORDER}"
         )
     return make_likelihood(names[kind])
+
+
+def _refuse_dates(y):
+    """Raise ValueError for observations that are dates."""
+    for column in (y, np.asarray(y, dtype=object)):
+        what = (find_refusal(column) or ("",))[0]
+        if what.startswith("dates"):
+            raise ValueError(f"y must hold numbers or classes, got {what}: turn them into days since a first day")
 
 
 def choose_for_times(likelihood):

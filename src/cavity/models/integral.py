@@ -204,7 +204,7 @@ def extrapolate_sites(sites):
     if len(sites) < 2 or not all(isinstance(values, np.ndarray) for pair in sites for values in pair or [None]):
         return sites[0] if sites else None
     weights = EXTRAPOLATION_WEIGHTS[len(sites)]
-    return tuple(sum(w * values for w, values in zip(weights, each, strict=True)) for each in zip(*sites, strict=True))
+    return tuple(sum(w * part for w, part in zip(weights, parts, strict=True)) for parts in zip(*sites, strict=True))
 
 
 def _evaluate_point(evidence, x, scales, options):

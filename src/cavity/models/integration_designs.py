@@ -102,8 +102,8 @@ def integrate(function, x0, hessian, method, correct=None):
 
     def evaluate(z, before=()):
         if z not in evaluations:
-            known = takewhile(lambda other: evaluations.get(other, (None,))[0] is not None, before)
-            evaluations[z] = function(x0 + to_x @ np.array(z), [evaluations[other][1] for other in known])
+            neighbours = takewhile(lambda other: evaluations.get(other, (None,))[0] is not None, before)
+            evaluations[z] = function(x0 + to_x @ np.array(z), [evaluations[other][1] for other in neighbours])
         return evaluations[z]
 
     m = len(x0)
@@ -118,7 +118,7 @@ def integrate(function, x0, hessian, method, correct=None):
     log_density, values = np.array(log_density), list(values)
     plain = log_density + log_weights - 0.5 * np.sum(np.log(eigenvalues))
     total = plain if correct is None else plain + correct(u, values)
-    integrals = [float(special.logsumexp(each)) for each in (total, plain)]
+    integrals = [float(special.logsumexp(terms)) for terms in (total, plain)]
     return IntegrationPoints(z, x0 + z @ to_x.T, log_density, np.exp(total - integrals[0]), *integrals, values)
 
 

@@ -11,7 +11,7 @@ from cavity.base import arrays, summary
 from cavity.base.labels import Labels
 from cavity.base.missing_values import missing_mask
 from cavity.base.public_objects import FloatArray, Frozen
-from cavity.base.results import draw, freeze_arrays
+from cavity.base.results import draw, format_count, freeze_arrays
 from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.leave_one_out import make_record
 from cavity.models.predicted_rows import PredictedRows
@@ -111,7 +111,7 @@ def compare_rows(posterior, data, rows, rng):
     notes = (how,) if getattr(posterior, "_row_weights", None) is None else (how, "each row counts once: no weights")
     return ModelCheck(
         table=summary.Table(
-            f"Check of {type(posterior).__name__}: {len(residuals)} rows",
+            f"Check of {type(posterior).__name__}: {format_count(len(residuals), 'row')}",
             tuple(statistic.name for statistic in statistics),
             columns,
             {"value": summary.FOUR_FIGURES, "expected": summary.FOUR_FIGURES, "deviations": 1},

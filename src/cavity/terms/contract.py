@@ -227,3 +227,7 @@ class BuiltTerm(ABC):
         None stands for zeros.
         """
         return None
+
+    def derivative_variance(self, table: Mapping[str, Any], free: Sequence[float]) -> Any:
+        """Return the variance of the derivative (M,) that the effects do not have; None stands for zeros."""
+        return None

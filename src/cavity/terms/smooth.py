@@ -388,9 +388,7 @@ class BuiltSmooth(BuiltTerm):
             codes = read_codes(self.levels, table, levels)
         if not beyond.any() and np.all(codes >= 0):
             return None
-        sd = np.exp(np.asarray(free))
-        own = sd[codes] if len(sd) == self.n_blocks > 1 and self.group is None else sd[0]
-        out = (own**2 / VARIANCE_OF_UNIT) * beyond**3 / 3.0  # v h^3/3 [Wa]_
+        out = self._noise_variance(free, codes) * beyond**3 / 3.0  # v h^3/3 [Wa]_
         if self.group is not None and levels == "new" and np.any(codes < 0):
             new = codes < 0
             value, k = self.prior.evaluate(free), self.k
@@ -400,6 +398,19 @@ class BuiltSmooth(BuiltTerm):
             chosen = rows[new].toarray()
             out[new] += np.sum(chosen * np.linalg.solve(precision, chosen.T).T, axis=1)
         return out if self.by is None or self.levels is not None else out * read_numbers(table, self.by) ** 2
+
+    def _noise_variance(self, free, codes):
+        """The variance v of the noise, in units of the range, of each row."""
+        sd = np.exp(np.asarray(free))
+        return (sd[codes] if len(sd) == self.n_blocks > 1 and self.group is None else sd[0]) ** 2 / VARIANCE_OF_UNIT
+
+    def derivative_variance(self, table, free):
+        """Return the variance v h of the derivative beyond the range."""
+        beyond = self._evaluate(table)[1] / (self.high - self.low) ** 2
+        if self.levels is not None:
+            return self._noise_variance(free, read_codes(self.levels, table)) * beyond
+        by = 1.0 if self.by is None else read_numbers(table, self.by)
+        return self._noise_variance(free, np.zeros(len(beyond), dtype=np.intp)) * beyond * by**2
 
     def grid(self, n):
         """Return a table of n points over the range, for each level, and of the number 1 in place of others."""

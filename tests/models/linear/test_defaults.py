@@ -3,13 +3,14 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from support.glms import GLM as plain
 from support.tolerances import AT_REST, EARLY, OPTIMUM, ROOT_EPS, SOLVES
 
 import cavity
-from cavity import GLM, SettingsWarning, likelihoods
+from cavity import GLM, MixedGLM, SettingsWarning, likelihoods
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(80, 2)) * [2.0, 0.1] + [10.0, -3.0]
@@ -130,8 +131,15 @@ def test_weights_count_rows_in_all_that_is_chosen(approximation):
 def test_no_intercept_is_said():
     with pytest.warns(SettingsWarning, match="X has no constant column, so there is no intercept: say intercept=True"):
         GLM("probit").fit(X, LABELS)
-    with pytest.warns(SettingsWarning, match="X has a constant column and intercept=True adds another one"):
+    with pytest.warns(
+        SettingsWarning, match=r"column 2 \(counted from 0\) of X is constant and intercept=True adds another"
+    ):
         GLM("probit", intercept=True).fit(np.hstack([X, ONES]), LABELS)
+    table = {"a": X[:, 0], "level": np.ones(len(X))}
+    for model in (GLM("probit", intercept=True), MixedGLM("g", "probit", intercept=True)):
+        options = {"groups": np.arange(len(X)) % 5} if isinstance(model, MixedGLM) else {}
+        with pytest.warns(SettingsWarning, match="column 'level' of X is constant and intercept=True adds another one"):
+            model.fit(pd.DataFrame(table), LABELS, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         GLM("probit").fit(np.hstack([X, ONES]), LABELS)

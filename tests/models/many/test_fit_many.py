@@ -559,8 +559,10 @@ def test_what_is_refused(name):
 
 def test_a_design_that_is_not_of_full_rank_is_said():
     twice = np.column_stack([X, X[:, 0] + X[:, 1]])
-    with pytest.warns(SettingsWarning, match="not full rank: 'x3' follow from the columns before"):
+    with pytest.warns(SettingsWarning, match="not full rank: 'x3' follows from the columns before"):
         cavity.GLM("poisson", intercept=True).fit_many(twice, COUNTS)
+    with pytest.warns(SettingsWarning, match="not full rank: 'x3', 'x4' follow from the columns before"):
+        cavity.GLM("poisson", intercept=True).fit_many(np.column_stack([twice, X[:, 0]]), COUNTS)
 
 
 def test_a_stop_keeps_what_is_known(monkeypatch):

@@ -147,3 +147,13 @@ def test_rows_of_the_design_have_values():
     for model in (cavity.GLM("~ x", "poisson"), cavity.MixedGLM("~ x + (1 | donor)", "poisson")):
         with pytest.raises(ValueError, match="'x' in 1 of 40 rows, the first is row 4; leave such rows out of X and Y"):
             model.fit_many(table, MIXED_COUNTS, missing="drop")
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "negative-binomial"])
+def test_responses_without_any_value_are_said(likelihood):
+    message = "Y must have a value in some row of some response, got missing values only"
+    with pytest.raises(ValueError, match=message):
+        cavity.GLM(likelihood, intercept=True).fit_many(X, np.full((N, 2), np.nan), missing="drop")
+    Y = np.column_stack([np.full(N, np.nan), np.full(N, 0.5)])
+    with pytest.raises(ValueError, match="'y2': y must hold whole numbers"):  # the first has no value
+        cavity.GLM("poisson", intercept=True).fit_many(X, Y, missing="drop")

@@ -68,6 +68,30 @@ def test_derivatives_are_limits_of_differences(posterior):
     np.testing.assert_allclose(slope["mean"], (up - down) / (2 * step), atol=SLOPES)
 
 
+def test_what_is_beyond_the_range_is_that_of_a_wider_one():
+    """Knots to 1.5 hold the function between 1 and 1.5, with sd(1.5) = 1.5^1.5 sd(1) for the same noise."""
+    x = np.linspace(0.0, 1.0, 60)
+    table, bands = {"x": x, "y": np.sin(6.0 * x) + 0.1 * np.cos(99.0 * x)}, []
+    differences = []
+    for end in (1.0, 1.5):
+        model = cavity.MixedGLM(
+            [Smooth("x", knots=np.linspace(0.0, end, round(200 * end) + 1))],
+            cavity.likelihoods.Gaussian(0.01),
+            prior_variance=1e6,
+            effect_covariances={"s(x)": {"sd": 0.5 * end**1.5}},
+        )
+        posterior = model.fit(np.ones((60, 1)), table["y"], groups=table)
+        bands.append(posterior.curve("s(x)", {"x": [0.5, 1.0, 1.1, 1.3, 1.5]}, derivative=True).columns)
+        at = {"x": [0.5, 1.3, 1.4]}
+        differences.append(posterior.curve("s(x)", at, reference={"x": 1.3}).columns)
+    for column in ("mean", "sd"):
+        np.testing.assert_allclose(bands[0][column], bands[1][column], rtol=0.02)
+        one, other = (table[column] for table in differences)
+        np.testing.assert_allclose(one[:2], other[:2], rtol=0.02, atol=AT_REST)
+    assert differences[0]["sd"][2] > differences[1]["sd"][2]  # a bound
+    assert bands[0]["sd"][4] > 2.0 * bands[0]["sd"][1]
+
+
 def test_degrees_of_freedom_are_those_of_dense_algebra(frame):
     """Of Gaussian noise: the trace of the smoother beside the line and the intercept."""
     arguments = {"s(x)": 0.5}

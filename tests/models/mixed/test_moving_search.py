@@ -147,3 +147,11 @@ def test_a_callback_stops_between_passes(monkeypatch):
     )
     assert not stopped.converged
     assert stages == ["passes"]
+
+
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.SettingsWarning")
+def test_a_search_without_a_maximum_says_so_as_one_around_fits(monkeypatch):
+    """Noise of constant observations goes to 0, where slopes leave the range of float64."""
+    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    posterior = cavity.MixedGLM("y ~ x + (1 | g)", "gaussian").fit(draw_rows(300) | {"y": np.full(300, 3.0)})
+    assert posterior.status.startswith("the log evidence has no maximum")

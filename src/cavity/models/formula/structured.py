@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from cavity.base.results import format_count
 from cavity.models.formula.notation import TERM_CALL, TERM_NOTATION, refuse
 
 FUNCTIONS_WITH_SETTINGS = ("seasonal", "precision", "icar", "bym2", "leroux", "car")  # in place of a second column
@@ -133,7 +134,7 @@ def _read_call(text):
 def _take(text, arguments, count):
     """Return the arguments of a call, which are so many."""
     if len(arguments) != count:
-        raise _refuse(text, f"it has {count} arguments before its options, got {len(arguments)}")
+        raise _refuse(text, f"it has {format_count(count, 'argument')} before its options, got {len(arguments)}")
     return arguments
 
 

@@ -47,7 +47,7 @@ def make_survival_bounds(text, read):
             message += f"; {texts[1]} has R's codes of events, 1 and 2: write surv({texts[0]}, {texts[1]} == 2)"
         elif meaning is None:
             message += f"; if {texts[1]} says whether the event was observed, it must hold 1 and 0 only"
-        raise error_of("formula", message)
+        raise error_of("formula", f"{message}; else exchange the bounds of this row")
     return np.column_stack(columns)
 
 

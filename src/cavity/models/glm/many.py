@@ -35,7 +35,7 @@ def fit_many(model, X, Y, names, columns, missing, share, options):
         rows = linear.observations.rows(open_features(linear.dataset.in_memory(), "full"))
     model = replace_unchecked(model, formula=None, intercept=linear.intercept)
     check_open_parameters(model.likelihood)
-    resolved = resolve_defaults(model, rows)
+    resolved = resolve_defaults(model, rows, linear.observations.names)
     problem = make_problem(model, rows, resolved, run).with_priors(model.priors, [PRIOR_VARIANCE_TARGET])
     labels = linear.labels() | resolved.described(linear.observations)
     return run_many(problem, inputs, share, "glm", labels)

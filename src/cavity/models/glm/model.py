@@ -343,7 +343,7 @@ class GLM(ManyResponses, LinearSettings):
         model = replace_unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
         with run.open(model, rows.named(), method=method, learn=names, prior_groups=prior_groups) as threads:
             scan(rows.X, rows.weights, run.job)
-            resolved = resolve_defaults(model, rows)
+            resolved = resolve_defaults(model, rows, observations.names)
             problem = GLMProblem.of(resolved.model, resolved.rows)
             groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
             solution = solve(problem, method, run, threads, names, groups)

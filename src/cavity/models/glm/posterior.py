@@ -15,7 +15,7 @@ from cavity.base.lazy_scipy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, declare, names, one_of
-from cavity.base.results import declare_common, format_table, list_name_rows
+from cavity.base.results import declare_common, format_count, format_table, list_name_rows
 from cavity.base.rows import check_n_features
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
@@ -133,7 +133,8 @@ class GLMPosterior(
 
     def __repr__(self) -> str:
         return format_table(
-            f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
+            f"GLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'weight')}, "
+            f"{format_count(self.n_samples, 'row')}",
             [
                 *describe_settings(self),
                 *list_name_rows(self),

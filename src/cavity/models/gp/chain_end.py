@@ -21,7 +21,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.base.records import FINITE_REAL, TRUTH_VALUE, Array, Nullable, Part, Record, declare, integer, names
-from cavity.base.results import declare_common, format_table, freeze_arrays, list_name_rows, shorten_repr
+from cavity.base.results import declare_common, format_count, format_table, freeze_arrays, list_name_rows, shorten_repr
 from cavity.ep.chain import find_firsts, find_transitions
 from cavity.ep.options import Options
 from cavity.models.gp.chain_processes import make_blocks
@@ -96,7 +96,7 @@ class GaussianProcessEndPosterior(ProcessPosterior):
 
     def __repr__(self) -> str:
         return format_table(
-            f"GaussianProcessEndPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows",
+            f"{type(self).__name__}: {type(self.model.likelihood).__name__}, {format_count(self.n_samples, 'row')}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("time", f"{self.time:g}"),

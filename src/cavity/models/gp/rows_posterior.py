@@ -12,7 +12,7 @@ from cavity import likelihoods
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.base.records import Array, Nullable, Part, declare, names
-from cavity.base.results import declare_common, format_table, list_name_rows, shorten_repr
+from cavity.base.results import declare_common, format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import Rows
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
@@ -60,9 +60,10 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
     integration: Integration | None = declare(INTEGRATION_PART, INTEGRATION_DESCRIPTION, None)
 
     def __repr__(self) -> str:
-        noise = "" if self._rows.noise is None else ", noise_variance of every row"
+        rows = format_count(self.n_samples, "row")
+        rows += "" if self._rows.noise is None else ", noise_variance of every row"
         return format_table(
-            f"{type(self).__name__}: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
+            f"{type(self).__name__}: {type(self.model.likelihood).__name__}, {rows}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 *([] if self.integration is None else [("integration", self.integration.describe())]),

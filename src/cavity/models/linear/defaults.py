@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import SettingsWarning, check_within_range, warn
+from cavity.base.frames import describe_column
 from cavity.base.labels import is_ordered
 from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import Rows
@@ -31,8 +32,10 @@ class ResolvedModel:
         return observations.labels | {"has_offset": self.rows.has_offset} | self.kept | {"chosen": chosen or None}
 
 
-def resolve_defaults(model, rows):
+def resolve_defaults(model, rows, names=None):
     """Return a model with a likelihood and its checked rows as `ResolvedModel`, defaults filled in.
+
+    `names` are those of the columns, for warnings.
 
     Raises
     ------
@@ -46,7 +49,7 @@ def resolve_defaults(model, rows):
     """
     is_set = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
     added = has_added_intercept(model.intercept)
-    constant = _check_intercept_and_rows(model, rows, added)
+    constant = _check_intercept_and_rows(model, rows, added, names)
     columns = ColumnScales.of(model, rows, added)
     mean, variance = choose_prior(model, rows, columns, constant, added)
     if added or columns.scaled:
@@ -99,18 +102,18 @@ def make_scaling_settings(centre, spread, added):
     return {"standardize": bool(np.any(spread != 1.0)), "centre": centre}
 
 
-def _check_intercept_and_rows(model, rows, added):
+def _check_intercept_and_rows(model, rows, added, names):
     """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
     if added and learns_level(model.likelihood):
         raise arrays.error_of(
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
     constant = find_constant_columns(rows.X, rows.weights)
-    warn_of_intercepts(model.intercept, constant, model.likelihood)
+    warn_of_intercepts(model.intercept, constant, model.likelihood, names)
     return constant
 
 
-def warn_of_intercepts(intercept, constant, likelihood=None):
+def warn_of_intercepts(intercept, constant, likelihood=None, names=None):
     """Warn if there is no intercept, or more than one; `constant` is a mask of the columns of X."""
     has_thresholds = likelihood is not None and is_ordered(likelihood)
     if intercept is None and not (has_thresholds or constant.any()):
@@ -121,8 +124,9 @@ def warn_of_intercepts(intercept, constant, likelihood=None):
     learns = has_thresholds and learns_level(likelihood)
     another = "open thresholds stand for the intercept" if learns else f"intercept={intercept!r} adds another one"
     if constant.any() and (learns or has_added_intercept(intercept)):
+        column = describe_column(int(np.argmax(constant)), names)
         warn(
-            f"X has a constant column and {another}: only the prior tells them apart; leave one of them out",
+            f"{column} of X is constant and {another}: only the prior tells them apart; leave one of them out",
             SettingsWarning,
         )
 

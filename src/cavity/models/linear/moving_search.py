@@ -77,6 +77,8 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
         size, largest = float(np.sqrt(slopes @ step)), float(np.max(np.abs(slopes)))
+        if not np.isfinite(size):  # where noise goes to 0, slopes or the inverse leave the range of float64
+            return None
         steepness = np.maximum(steepness, np.abs(slopes))
         if job.report(number, change=size):
             return None
@@ -119,7 +121,7 @@ def _update_inverse(inverse, step, fall, change):
     """
     length = float(np.sqrt(step @ np.linalg.solve(inverse, step)))
     curved = float(step @ fall)
-    if change > MAX_CHANGE_RATIO * length or curved < MIN_CURVATURE_SHARE * length**2:
+    if change > MAX_CHANGE_RATIO * length or not curved > MIN_CURVATURE_SHARE * length**2:
         return inverse
     left = np.eye(len(step)) - np.outer(step, fall) / curved
     return left @ inverse @ left.T + np.outer(step, step) / curved

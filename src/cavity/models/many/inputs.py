@@ -168,8 +168,9 @@ def warn_of_rank(X, names):
     ranks = [0, *(int(np.linalg.matrix_rank(scaled[:, : j + 1])) for j in range(X.shape[1]))]
     dependent = tuple(name for name, more in zip(names, np.diff(ranks), strict=True) if not more)
     if dependent:
+        verb = "follow" if len(dependent) > 1 else "follows"
         warn(
-            f"the design has not full rank: {join_names(dependent)} follow from the columns before them, so that only "
-            "the prior tells their coefficients apart in every response; leave them out",
+            f"the design has not full rank: {join_names(dependent)} {verb} from the columns before, so that only the "
+            "prior tells coefficients apart in every response; leave such columns out",
             SettingsWarning,
         )

@@ -23,7 +23,7 @@ from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.paths import PARQUET_SUFFIXES, decode_path
 from cavity.base.public_objects import ArrayLike, BoolArray, Data, FloatArray, IntArray
 from cavity.base.records import Array, Nullable, declare, one_of
-from cavity.base.results import Posterior, declare_common, format_table, list_name_rows, shorten_repr
+from cavity.base.results import Posterior, declare_common, format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.summary import PROBABILITY_FORMAT, Table, interval_names, make_gaussian_marginals
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.contrasts import list_combinations, name_combination, parse_combination
@@ -124,8 +124,8 @@ class ManyPosterior(Posterior):
             *((name, f"{value:.6g}") for name, value in self.shared.items()),
             ("fits", f"{done} converged, {len(self) - done} not"),
         ]
-        title = f"ManyPosterior: {type(self.likelihood).__name__}, {len(self)} responses, {self.n_samples} rows"
-        return format_table(title, rows)
+        sizes = f"{format_count(len(self), 'response')}, {format_count(self.n_samples, 'row')}"
+        return format_table(f"ManyPosterior: {type(self.likelihood).__name__}, {sizes}", rows)
 
     def __len__(self) -> int:
         return len(self.names)

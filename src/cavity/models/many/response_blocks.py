@@ -44,11 +44,15 @@ def find_first_response(likelihood, matrices, drops_missing):
     for number, name in enumerate(names):
         y = np.stack([part.read(number, number + 1) for part in parts], axis=2)
         y = y if len(parts) > 1 else y[..., 0]
-        y = (fill_missing(y)[0] if drops_missing else y)[0]
+        y, observed = fill_missing(y) if drops_missing else (y, np.array(True))
+        if not observed.any():
+            continue
         try:
-            likelihood.check(y)
+            likelihood.check(y[0])
         except (ValueError, TypeError) as error:
             first = first or f"{name!r}: {error}"
             continue
-        return y
+        return y[0]
+    if first is None:
+        raise arrays.error_of("Y", "must have a value in some row of some response, got missing values only")
     raise arrays.error_of("Y", f"must have a response that {type(likelihood).__name__} takes; {first}")

@@ -85,7 +85,8 @@ class StructuredCurves:
             Where: values of the columns that the term reads, numbers for one that does not change. By default a grid
             over the range, for each level of a factor or group, or all states of a walk.
         reference : dict, optional
-            A point with which all are compared: the result are differences to the value there.
+            A point with which all are compared: the result are differences to the value there. Their sd is exact but
+            for two points beyond the same end of the range, or between the same states of a walk: it is too large.
         derivative : bool or str, default False
             Whether to return the derivative in the variable of a smooth, per unit of it; of a surface, the name of the
             variable.
@@ -165,12 +166,16 @@ class StructuredCurves:
                 return self._extend(*built.derivative_design(points, column), built, part)
             return self._extend(design_rows(built, points, values=setting), built.fixed_columns(points), built, part)
 
-        rows, extra = make_rows(table), None
-        if column is None:
-            extra = built.extra_variance(table, StructuredBlock(built.size, built.prior).free(setting))
+        find_variance = built.extra_variance if column is None else built.derivative_variance
+        free = StructuredBlock(built.size, built.prior).free(setting)
+        rows, extra = make_rows(table), find_variance(table, free)
         extra = 0.0 if extra is None else extra
         if reference is not None:
-            base = make_rows(_read_points(built, reference, "reference"))
+            origin = _read_points(built, reference, "reference")
+            base, beyond = make_rows(origin), find_variance(origin, free)
+            if beyond is not None:
+                differs = [np.asarray(table[name]) != np.asarray(values)[0] for name, values in origin.items()]
+                extra = np.where(np.any(differs, axis=0), extra + beyond[0], 0.0)
             rows = sparse.csr_array(rows - sparse.csr_array(np.ones((rows.shape[0], 1))) @ base[[0]])
             rows.eliminate_zeros()
         return built, table, rows, extra

@@ -47,7 +47,7 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     _check_terms(inputs.terms)
     check_open_parameters(model.likelihood)
     fixed, rows = settings(inputs.observations.likelihood), inputs.observations.rows(inputs.X)
-    resolved = resolve_defaults(fixed, rows)
+    resolved = resolve_defaults(fixed, rows, inputs.reader.columns)
     problem = make_problem(model, fixed, rows, resolved, inputs.terms, match(inputs.terms), run)
     labels = resolved.kept | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]

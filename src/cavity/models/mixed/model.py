@@ -281,7 +281,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         covariances = _match_settings(inputs.terms, self.effect_covariances or {})
         match_priors(self.priors, observations.likelihood, list_targets(inputs.terms))
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
-        resolved = resolve_defaults(settings, rows)
+        resolved = resolve_defaults(settings, rows, reader.columns)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         with run.open(model, inputs.named(resolved.rows)) as threads:

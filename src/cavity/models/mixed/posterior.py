@@ -158,7 +158,8 @@ class MixedGLMPosterior(
             lines.append((term.name, f"{format_count(term.size, 'effect')}, {shown}"))
         return format_table(
             f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'fixed effect')}"
-            f", {self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
+            f", {format_count(self._layout.size - len(self.mean), 'random effect')}, "
+            f"{format_count(self.n_samples, 'row')}",
             [
                 *lines,
                 *list_name_rows(self),

@@ -25,7 +25,7 @@ from cavity.priors import UniformCorrelation
 
 LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spreads of y
 MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
-MIN_MOVED_ROWS = 1 << 12
+MIN_MOVED_ROWS = 1 << 12  # from which a search moves with passes: with fewer, fits take as little time
 MAX_INFORMING_SITES = 1 << 14  # for the curvature in parameters of the likelihood
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 

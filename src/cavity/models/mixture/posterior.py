@@ -379,7 +379,7 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
     def __repr__(self) -> str:
         k, dim = self._state.factors.mean.shape
         size = f"{format_count(dim, 'column')}, {format_count(k, f'{self.model.covariance} component')}"
-        title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {size}"
+        title = f"GaussianMixturePosterior: {'1 row' if self.n_samples == 1 else f'{self.n_samples:g} rows'} of {size}"
         return self._described(title, weights=self.weights, counts=self.counts)
 
 

@@ -316,5 +316,7 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         return mean, variance
 
     def __repr__(self) -> str:
-        title = f"{type(self).__name__}: {self.n_samples} rows, {format_count(len(self.mean), 'column')}"
+        title = (
+            f"{type(self).__name__}: {format_count(self.n_samples, 'row')}, {format_count(len(self.mean), 'column')}"
+        )
         return self._described(title, mean=self.mean, variance=self._squares())

@@ -117,7 +117,8 @@ class StreamingGP(LatentProcess):
         )
         if unknown:
             kind = type(self.likelihood).__name__
-            raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: give a value")
+            hint = "give a value, as GaussianProcess or GLM finds on some rows"
+            raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: {hint}")
         if isinstance(self.covariance, Covariance) and has_white(self.covariance):
             raise arrays.error_of(
                 "covariance",

@@ -25,6 +25,7 @@ from cavity.models.search import (
     Objective,
     SearchResult,
     check_end,
+    check_end_at_bounds,
     climb,
     evaluate_starts,
     find_free_slope,
@@ -124,7 +125,9 @@ class _Search:
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         *some, rows = grow_rows(rows)
         few = some[0] if some else rows
-        bounds, places, n_long = choose_starts(settings, _collect_rows(few, self.model, self.threads), self.vector)
+        part = _collect_rows(few, self.model, self.threads)
+        is_constant = self.vector.free.mark_scales().any() and np.ptp(part.y - part.offset) == 0
+        bounds, places, n_long = choose_starts(settings, part, self.vector)
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
         best = places[:n_long]
         objectives = [self.make_objective(None, self.choose_inducing(x, Z, few), few) for x in best]
@@ -137,14 +140,18 @@ class _Search:
         if not objective.values:
             return BatchResult(self.model, warn_without_start(len(best), self.job), Z=Z)
         root = None
-        for part, larger in pairwise([*some, rows]):
-            job = self.job.stage(f"search of {part.n} rows")
+        for sample, larger in pairwise([*some, rows]):
+            job = self.job.stage(f"search of {sample.n} rows")
             x = climb(objective, x, bounds, ROUGH_GAIN, rounds=1, job=job, root=root)[1]
             if not job.stopped:
                 root = newton_root(objective, x, bounds, self.job.stage("curvature"))
-            root = None if root is None else root * np.sqrt(part.n / larger.n)
+            root = None if root is None else root * np.sqrt(sample.n / larger.n)
             objective = self.make_objective(None, self.choose_inducing(x, Z, larger), larger)
-        return self.collect_result(*self.climb_rounds(None, objective, x, bounds, rows, root), 0.0)
+        run = self.climb_rounds(None, objective, x, bounds, rows, root)
+        result = self.collect_result(*run, 0.0)
+        if is_constant:  # elsewhere noise is at its bound where functions without noise are interpolated
+            return replace(result, status=check_end_at_bounds(result.status, run[-1], run[1], bounds))
+        return result
 
     def climb_rounds(self, old, objective, x, bounds, rows, root=None):
         """Climb, at inducing points chosen again while that gains: (value, place, slope, objective) of the best.

@@ -16,7 +16,7 @@ from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.missing_values import MISSING_CHOICES, DroppedRows
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.public_objects import ArrayLike, Data, IntArray
-from cavity.base.results import format_table, list_name_rows, shorten_repr
+from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
 from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.models.formula.design import Coding
 from cavity.models.observations import Observations
@@ -400,8 +400,8 @@ class StreamingGPState(SparsePosterior):
             lost += f"; with changed settings {self.information_lost_bound:.3g} at most"
         worst = [] if self.converged else [("worst update", f"NOT CONVERGED: {self.worst_update}")]
         return format_table(
-            f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, "
-            f"{self.n_inducing} inducing points",
+            f"StreamingGPState: {type(model.likelihood).__name__}, {format_count(self.n_samples, 'row')}, "
+            f"{format_count(self.n_inducing, 'inducing point')}",
             [
                 ("log_bound", f"{self.log_bound:.6f} (last increment {self.last_increment:.6f})"),
                 ("covariance", shorten_repr(model.covariance)),

@@ -212,9 +212,11 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         return complete_dataset(self._open(y))
 
     def __repr__(self) -> str:
-        title = f"UnitMixturePosterior: {self.n_samples} points, {format_count(len(self.mean), 'component')}"
+        sizes = f"{format_count(self.n_samples, 'point')}, {format_count(len(self.mean), 'component')}"
         noise = f"{self.noise_variance:.6g}"
-        return self._described(title, mean=self.mean, weights=self.weights, noise_variance=noise)
+        return self._described(
+            f"UnitMixturePosterior: {sizes}", mean=self.mean, weights=self.weights, noise_variance=noise
+        )
 
 
 def build_posterior(model, done, n_samples, columns=None, **outcome):

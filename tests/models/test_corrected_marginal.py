@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import special, stats
-from support.tolerances import EXPANSION, PRINTED
+from support.tolerances import EXPANSION, PRINTED, SUMS
 
 import cavity
 from cavity.covariances import RBF
@@ -119,6 +119,51 @@ def test_by_default_rows_mean_factors(rare):
     assert rare.marginal("x1").interval().tolist() != ends.tolist()
 
 
+def test_new_rows_are_as_those_of_the_fit(rare):
+    integrated = fit_rare(priors={"sd": HalfNormal(3.0)}, integrate="grid")
+    for posterior in (rare, integrated):
+        new = posterior.rows(np.ones((3, 1)), {"g": [24, 0, 24]})
+        for method in METHODS:
+            one, other = (posterior.marginal(99, ROWS, method=method, **REST), (2, ROWS))
+            assert posterior.marginal(*other, new_rows=new, method=method, **REST).quantile([0.1, 0.7]).tolist() == (
+                one.quantile([0.1, 0.7]).tolist()
+            )
+        marginal, moments = posterior.marginal(1, new_rows=new), posterior.predict(new)
+        assert [marginal.mean, marginal.sd**2] == pytest.approx([part[1] for part in moments], rel=SUMS)
+
+
+def test_new_levels_have_the_laws_of_the_points():
+    posterior = fit_rare(priors={"sd": HalfNormal(3.0)}, integrate="grid")
+    new = posterior.rows(np.ones((1, 1)), {"g": [77]}, "new")
+    marginal, x = posterior.marginal(0, new_rows=new), np.linspace(-12.0, 6.0, 19)
+    points = zip(
+        posterior.integration.weights, posterior.integration.values[:, 0], posterior._effects.points, strict=True
+    )
+    laws = [(w, stats.norm(item.mean[0], np.sqrt(item.variance[0] + sd**2))) for w, sd, item in points]
+    np.testing.assert_allclose(marginal.cdf(x), sum(w * law.cdf(x) for w, law in laws), atol=SUMS)
+    np.testing.assert_allclose(marginal.density(x), sum(w * law.pdf(x) for w, law in laws), atol=SUMS)
+    assert np.ptp(marginal.interval(0.999)) > 1.05 * 2.0 * stats.norm.ppf(0.9995) * marginal.sd
+    with pytest.raises(
+        ValueError, match="method must be left out for new rows of a process, or of levels that the fit"
+    ):
+        posterior.marginal(0, ROWS, new_rows=new, **REST)
+
+
+@pytest.mark.parametrize(
+    ("effect", "settings", "error", "message"),
+    [
+        (3, {}, ValueError, "effect must be a row of new_rows, below 2, got 3"),
+        ("x1", {}, TypeError, "effect must be an integer, got 'x1'"),
+        (1, {}, ValueError, "effect must vary: its posterior variance is 0"),
+        (0, {"y": [1.0]}, TypeError, "unexpected keyword argument 'y'"),
+    ],
+)
+def test_what_is_refused_of_new_rows(effect, settings, error, message):
+    posterior = cavity.GLM("poisson", prior_variance=1.0, intercept=False).fit([[1.0], [2.0]], [1, 2])
+    with pytest.raises(error, match=message):
+        posterior.marginal(effect, new_rows=[[1.0], [0.0]], **settings)
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings", "error", "message"),
     [
@@ -141,6 +186,8 @@ def test_processes_have_their_rows():
     posterior = cavity.GaussianProcess("rbf", "poisson").fit(X, np.ones(4), learn=False)
     with pytest.raises(ValueError, match="X must be left out"):
         posterior.marginal(0, X)
+    with pytest.raises(ValueError, match="method must be left out for new rows of a process"):
+        posterior.marginal(0, new_rows=X, method="factors")
 
 
 def test_a_separated_column():

@@ -74,6 +74,19 @@ def test_corrections_are_weights_and_not_part_of_the_plain_integral():
     assert result.weights @ result.x[:, 0] == pytest.approx(0.1, abs=EXPANSION)
 
 
+@pytest.mark.parametrize(("bound", "end"), [(-6.5, -6.4), (-7.5, -6.9)])
+def test_lengthened_steps_end_at_a_bound(bound, end):
+    """A density that falls slowly below 0, by six nats at -6.9, and is cut off: the grid has its mass up to there."""
+
+    def density(x):
+        return None if x < bound else float(-0.5 * x**2 if x > 0.0 else 1.0 - np.sqrt(1.0 + x**2))
+
+    result = integrate(lambda x, before: (density(x[0]), None), np.zeros(1), np.eye(1), "grid")
+    assert bound <= np.min(result.x) < end
+    mass = quadrature.quad(lambda x: np.exp(density(x)), bound, 30.0, points=[0.0])[0]
+    assert result.log_integral == pytest.approx(np.log(mass), abs=EXPANSION)
+
+
 def test_points_without_a_density_have_no_weight():
     result = integrate(
         lambda x, before: (None, None) if x[0] > 1.0 else (-0.5 * float(x[0]) ** 2, None),

@@ -19,6 +19,7 @@ from cavity.models.corrected_marginal import (
 )
 from cavity.models.integration import put_values
 from cavity.models.marginal import Marginal, NumberMarginal, tabulate_mixture_marginals
+from cavity.models.point_moments import list_points
 from cavity.models.posterior_mixture import draw_points
 
 
@@ -84,16 +85,20 @@ class IntegratedEffects:
         sds = np.sqrt(np.stack([point.variance[index] for point in points])) * corrections.sd_factors[index]
         return corrections.weights, means, sds, corrections.skewness[index]
 
-    def marginal(self, effect: Any, X: Any = None, *, method: str | None = None, **arguments: Any) -> NumberMarginal:
+    def marginal(
+        self, effect: Any, X: Any = None, *, new_rows: Any = None, method: str | None = None, **arguments: Any
+    ) -> NumberMarginal:
         """Return the posterior of one number: normal, or, with `integrate`, integrated; and corrected.
 
         Parameters
         ----------
         effect : str, tuple or int
             The name of a coefficient; of random effects (term, level) or (term, level, column); for f the number of a
-            row of the fit; or the name of a hyperparameter that is integrated.
+            row of the fit, or of `new_rows`; or the name of a hyperparameter that is integrated.
         X : data frame or array_like (N, D), optional
             The rows of the fit once more.
+        new_rows : data frame, array_like (n, D) or NewRows, optional
+            Rows as `predict` takes them.
         method : "cumulants", "factors" or "1step", optional
             How effects are corrected [CH]_: with "cumulants", of posteriors with `integrate`, standard deviations and
             skewness by third cumulants of tilted distributions; with "factors" the density by the factors of all rows
@@ -101,7 +106,8 @@ class IntegratedEffects:
             effects. The last two take the rows of the fit, but for processes. By default "factors" where X is there,
             otherwise "cumulants".
         **arguments
-            What else `check_approximation` takes of the rows: y, groups, event, offset, exposure.
+            What else `check_approximation` takes of the rows: y, groups, event, offset, exposure. Without X, offset and
+            exposure are those of new rows.
 
         Returns
         -------
@@ -112,7 +118,8 @@ class IntegratedEffects:
         Raises
         ------
         ValueError, TypeError
-            For an effect that is not there; for rows that are not those of the fit.
+            For an effect that is not there, or does not vary; for rows that are not those of the fit; for new rows with
+            "factors" or "1step" of a process, or with levels that the fit had not.
         ArithmeticError
             Where the integrals of "factors" or "1step" have no digits.
 
@@ -122,33 +129,61 @@ class IntegratedEffects:
         at the maximum of the hyperparameters, and scaled to the moments at the other points of an integral. Their
         densities take 31 integrals a row and, for "1step", 31 factorisations.
 
+        f of a new row is by default a mixture of normal densities over the points of an integral, with the moments of
+        EP: what hyperparameters may be widens and skews it, third cumulants of tilted distributions do not. With X it
+        is a combination of effects, corrected as these are.
+
         References
         ----------
         .. [CH] B. Cseke and T. Heskes, "Approximate marginals in latent Gaussian models", JMLR 12, 2011.
         """
-        if isinstance(effect, str) and effect in self._integrated_names:
+        if isinstance(effect, str) and effect in self._integrated_names and new_rows is None:
             return self.integration.marginal(effect)
         names = getattr(self, "coefficient_names", ())
         if isinstance(effect, str) and names:
             check_choice(effect, "effect", (*names, *self._integrated_names))
+        possible = ("offset", "exposure") if X is None and new_rows is not None else self._row_arguments
+        unknown = [argument for argument in arguments if argument not in possible]
+        if unknown:
+            raise TypeError(f"marginal() got an unexpected keyword argument {unknown[0]!r}")
         method = (FACTORS_METHOD if X is not None else CUMULANTS_METHOD) if method is None else method
         name = ", ".join(map(str, effect)) if isinstance(effect, tuple) else str(effect)
         if check_choice(method, "method", MARGINAL_METHODS) != CUMULANTS_METHOD:
-            return self._correct_by_rows(effect, name, method, X, arguments)
-        if X is not None or arguments:
+            return self._correct_by_rows(effect, name, method, X, arguments, new_rows)
+        if X is not None or (arguments and new_rows is None):
             raise error_of("method", "must be 'factors' or '1step' for the rows of a fit, got 'cumulants'")
+        if new_rows is not None:
+            return self._mix_new_row(effect, name, new_rows, arguments)
         index = np.array([self._find_index(effect)])
         weights, means, sds, skewness = self._components(index)
         return Marginal(name, weights, means[:, 0], sds[:, 0], float(skewness[0]))
 
-    def _correct_by_rows(self, effect, name, method, X, arguments):
+    def _mix_new_row(self, effect, name, new_rows, arguments):
+        """The marginal of f at a new row: a mixture of normal densities over the points."""
+        moments = self._latent(new_rows, arguments.get("offset"), arguments.get("exposure"))
+        number = check_integer(effect, "effect", low=0)
+        if number >= len(moments[0]):
+            raise error_of("effect", f"must be a row of new_rows, below {len(moments[0])}, got {number}")
+        points = list_points(self._likelihood, moments)
+        weights, means, variances = np.array([[weight, m[number], v[number]] for weight, _, m, v in points]).T
+        if not np.all(variances > 0.0):
+            raise error_of("effect", "must vary: its posterior variance is 0")
+        return Marginal(name, weights, means, np.sqrt(variances), 0.0)
+
+    def _combine_new_rows(self, fitted, new_rows):
+        """The rows of a fit with new ones in place of those of f."""
+        matrix, offset, extra = self._linear_rows(new_rows) if hasattr(self, "_linear_rows") else (None, None, np.inf)
+        if extra is not None and np.any(extra > 0.0):
+            raise error_of("method", "must be left out for new rows of a process, or of levels that the fit had not")
+        n = matrix.shape[0]
+        return fitted._replace(matrix=matrix, offset=np.zeros(n) if offset is None else offset, in_use=np.ones(n, bool))
+
+    def _correct_by_rows(self, effect, name, method, X, arguments, new_rows):
         """The marginal of an effect or a row by the factors of all rows."""
-        unknown = [argument for argument in arguments if argument not in self._row_arguments]
-        if unknown:
-            raise TypeError(f"marginal() got an unexpected keyword argument {unknown[0]!r}")
         fitted, offset = self._find_fitted_rows(X, **arguments), 0.0
-        if isinstance(effect, numbers.Integral):
-            combination, offset = fitted.take_row(check_integer(effect, "effect", low=0))
+        if new_rows is not None or isinstance(effect, numbers.Integral):
+            rows = fitted if new_rows is None else self._combine_new_rows(fitted, new_rows)
+            combination, offset = rows.take_row(check_integer(effect, "effect", low=0))
         else:
             combination = self._find_combination(effect)
         standard = correct_combination(fitted, combination, method)

@@ -33,6 +33,7 @@ METHOD_NAMES = ("grid", "ccd", "mode")  # "mode" is the maximum alone
 AXIS_GRID_STEP, PLANE_GRID_STEP = 0.75, 0.8  # of u, for one and for more free numbers
 MAX_FALL_NATS = 6.0  # of the log density, where a grid ends
 MAX_GRID_STEPS = 12  # from the centre in one direction
+SHORTENING_FACTOR, MIN_LENGTHENING = 0.85, 0.01  # of what is added to a half of an axis that ends outside bounds
 MAX_REACH = 16.0  # standard deviations of a half of an axis that is lengthened
 RADIUS_FACTOR = 1.1  # of a central composite design, times the root of the dimension
 AXIS_STEP = np.sqrt(2.0)  # in standard deviations, where the halves of axes are measured
@@ -128,17 +129,29 @@ def _walk_grid(evaluate, m, top):
     lengthening = np.zeros((m, 2))  # below and above the centre
     for axis, side in product(range(m), (0, 1)):
         lengthening[axis, side] = _find_lengthening(evaluate, m, top, axis, side)
-    origin, grid_step = (0,) * m, find_grid_step(m)
-    reached, frontier = {origin}, [origin]
+    _shorten_last_steps(evaluate, lengthening, _reach_points(evaluate, top, lengthening))
+    reached = _reach_points(evaluate, top, lengthening)
+    origin = (0,) * m
+    ordered = [origin, *sorted(reached - {origin})]
+    z, volumes = zip(*(_place(at, lengthening) for at in ordered), strict=True)
+    u = find_grid_step(m) * np.array(ordered, dtype=np.float64)
+    return u, np.array(z), np.sum(np.log(find_grid_step(m) * np.array(volumes)), axis=1)
+
+
+def _place(at, lengthening):
+    """Return z of a point of a lattice, and its derivative in u, by (1)."""
+    u = find_grid_step(len(lengthening)) * np.array(at, dtype=np.float64)
+    odd, even = 0.5 * np.sum(lengthening, axis=1), 0.5 * np.diff(lengthening, axis=1)[:, 0]
+    s = np.sqrt(1.0 + u**2)
+    slope = 1.0 + (odd * (3.0 + 2.0 * u**2) * s + even * u * (4.0 + 2.0 * u**2)) * u**2 / s**4
+    return u + odd * u**3 / s + even * u**4 / s**2, slope
+
+
+def _reach_points(evaluate, top, lengthening):
+    """Return the points of a lattice next to those whose log density has not fallen far, and these."""
+    m = len(lengthening)
+    reached, frontier = {(0,) * m}, [(0,) * m]
     steps = [tuple(sign * (axis == i) for i in range(m)) for axis in range(m) for sign in (-1, 1)]
-
-    def place(at):
-        u = grid_step * np.array(at, dtype=np.float64)
-        odd, even = 0.5 * np.sum(lengthening, axis=1), 0.5 * np.diff(lengthening, axis=1)[:, 0]
-        s = np.sqrt(1.0 + u**2)
-        slope = 1.0 + (odd * (3.0 + 2.0 * u**2) * s + even * u * (4.0 + 2.0 * u**2)) * u**2 / s**4
-        return u + odd * u**3 / s + even * u**4 / s**2, slope
-
     while frontier:
         following = []
         for at in frontier:
@@ -146,19 +159,26 @@ def _walk_grid(evaluate, m, top):
                 new = tuple(np.add(at, step).tolist())
                 if new in reached or max(map(abs, new)) > MAX_GRID_STEPS:
                     continue
-                before = [tuple((place(np.subtract(new, k * np.array(step)))[0]).tolist()) for k in (1, 2, 3)]
-                value = evaluate(tuple(place(new)[0].tolist()), before)[0]
+                path = [np.subtract(new, k * np.array(step)) for k in (1, 2, 3)]
+                before = [tuple(_place(other, lengthening)[0].tolist()) for other in path]
+                value = evaluate(tuple(_place(new, lengthening)[0].tolist()), before)[0]
                 reached.add(new)
                 if value is not None and value > top - MAX_FALL_NATS:
                     following.append(new)
         frontier = following
-    ordered = [origin, *sorted(reached - {origin})]
-    z, volumes = zip(*map(place, ordered), strict=True)
-    return (
-        grid_step * np.array(ordered, dtype=np.float64),
-        np.array(z),
-        np.sum(np.log(grid_step * np.array(volumes)), axis=1),
-    )
+    return reached
+
+
+def _shorten_last_steps(evaluate, lengthening, reached):
+    """Lengthen halves of axes whose last step ends where there is no density less, so that it ends before."""
+    m = len(lengthening)
+    for axis, side in np.argwhere(lengthening > 0.0).tolist():
+        unit = (2 * side - 1) * (np.arange(m) == axis)
+        end = max(k for k in range(MAX_GRID_STEPS + 1) if tuple((k * unit).tolist()) in reached) * unit
+        while evaluate(tuple(_place(end, lengthening)[0].tolist()), [(0,) * m])[0] is None:
+            lengthening[axis, side] *= SHORTENING_FACTOR
+            if lengthening[axis, side] < MIN_LENGTHENING:
+                break
 
 
 def find_grid_step(m):

@@ -101,9 +101,8 @@ class LeavesGroupsOut:
         pattern = Pattern(merged.matrix, *layout.entries(), mode.order)
         start, mean = merged.gather(self._tau[mask], self._rho[mask]), np.zeros(layout.size)
         mean[: layout.n_fixed] = self.model.prior_mean
-        for number, (_, settings) in enumerate(self._weighted_settings):
-            likelihood = self._point_likelihoods[number]
-            precision = layout.precision(self.model.prior_variance, settings)
+        precisions = [layout.precision(self.model.prior_variance, setting) for _, setting in self._weighted_settings]
+        for number, (likelihood, precision) in enumerate(zip(self._point_likelihoods, precisions, strict=True)):
             with Threads(1) as threads, single_blas():
                 geometry = Sparse(pattern, mean, precision, merged.rows.offset, threads)
                 fit = Engine(geometry, merged.make_sites(likelihood), Options.checked(), start).run()

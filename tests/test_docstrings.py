@@ -195,7 +195,7 @@ def test_names_in_docstrings_exist():
     trees = {path: ast.parse(path.read_text()) for path in source.rglob("*.py")}
     names = {name for tree in trees.values() for name in collect_names(tree)} | {path.stem for path in trees}
     names |= NAMES_OF_OTHERS
-    for path in (source.parents[1] / "cython_core").rglob("*.p*"):
+    for path in (Path(__file__).parents[1] / "cython_core").rglob("*.p*"):
         names.update(re.findall(r"\w+", path.read_text()))
     wrong = []
     for path, tree in trees.items():

@@ -247,7 +247,7 @@ def test_beyond_the_range_bands_grow(frame):
         ("y ~ s(x, period=-1)", "period must be"),
         ("y ~ s(x, knots=(3, 2))", "knots must be at least two numbers that increase"),
         ("y ~ s(x, bs='cr')", "options are by, extrapolate, k, knots, period, got 'bs'"),
-        ("y ~ s(x, u)", "it has 1 arguments before its options, got 2"),
+        ("y ~ s(x, u)", "it has 1 argument before its options, got 2"),
         ("y ~ s(log(x))", "make a column of an expression"),
         ("y ~ s(x) * u", "must stand alone|not understood"),
         ("y ~ s(x, by=f | g)", "not understood"),

@@ -173,7 +173,7 @@ def test_a_constant_column_beside_open_thresholds_is_warned_of():
         lambda: cavity.GLM(ORDERED).fit(ones, Y),
         lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G),
     ):
-        with pytest.warns(SettingsWarning, match="a constant column and open thresholds stand for the intercept"):
+        with pytest.warns(SettingsWarning, match="X is constant and open thresholds stand for the intercept"):
             fit()
 
 

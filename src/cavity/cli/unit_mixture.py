@@ -42,11 +42,11 @@ def fit(options):
     with Threads(resolve_n_threads(options.threads)) as threads:
         mean = source.summary(threads)[2]  # also checks all numbers
     sample = source.sample()
-    (best, scales), seconds = time_call(search, y, mean, sample, options)
+    (best, posteriors), seconds = time_call(search, y, mean, sample, options)
     name = f"{label or 'value'} [{unit}]" if unit else label or "value"
     plot_arguments = {"X": sample, "names": [name], "title": title, "trace": True}
     posterior = replace(best, columns=None if label is None else (label,))
-    return posterior, report(title, scales, best, unit, seconds), plot_arguments
+    return posterior, report(title, posteriors, best, unit, seconds), plot_arguments
 
 
 def read(options):
@@ -83,20 +83,20 @@ def search(y, mean, sample, options):
 
 def choose_best(fitted, max_iter, job):
     """Return the best posterior of some numbers of components, and all that were tried."""
-    scales = {}
+    posteriors = {}
     for k in range(1, MAX_COMPONENTS_TRIED + 1):
         try:
-            scales[k] = fitted(k, min(MAX_SEARCH_PASSES, max_iter), job.stage(f"K = {k}"))
+            posteriors[k] = fitted(k, min(MAX_SEARCH_PASSES, max_iter), job.stage(f"K = {k}"))
         except ArithmeticError as error:
-            scales[k], reason = None, error
-    ranked = {k: posterior for k, posterior in scales.items() if posterior is not None and not is_merged(posterior)}
+            posteriors[k], reason = None, error
+    ranked = {k: posterior for k, posterior in posteriors.items() if posterior is not None and not is_merged(posterior)}
     if not ranked:
         raise reason
     highest = max(posterior.elbo for posterior in ranked.values())
     chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - ELBO_TIE_NATS)
-    if not scales[chosen].converged and max_iter > MAX_SEARCH_PASSES:
-        scales[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
-    return scales[chosen], scales
+    if not posteriors[chosen].converged and max_iter > MAX_SEARCH_PASSES:
+        posteriors[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
+    return posteriors[chosen], posteriors
 
 
 def is_merged(posterior):
@@ -118,12 +118,12 @@ def model_of(k, mean, sample, options):
     )
 
 
-def report(title, scales, best, unit, seconds):
+def report(title, posteriors, best, unit, seconds):
     """Yield the lines of the printed result."""
     yield f"{title}: {best.n_samples} points"
-    if len(scales) > 1:
+    if len(posteriors) > 1:
         yield "number of components"
-        for k, posterior in scales.items():
+        for k, posterior in posteriors.items():
             yield f"  {k:<4} {describe_result(posterior, best)}"
     yield "model"
     for name in ("noise_variance", "prior_variance"):
@@ -134,7 +134,7 @@ def report(title, scales, best, unit, seconds):
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
         yield f"  {format_digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
-    yield from report_ascent(best, scales.values(), seconds)
+    yield from report_ascent(best, posteriors.values(), seconds)
 
 
 def describe_result(posterior, best):

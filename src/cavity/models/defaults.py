@@ -101,9 +101,9 @@ def likelihood_for(y, binary="probit"):
 def _refuse_dates(y):
     """Raise ValueError for observations that are dates."""
     for column in (y, np.asarray(y, dtype=object)):
-        what = (find_refusal(column) or ("",))[0]
-        if what.startswith("dates"):
-            raise ValueError(f"y must hold numbers or classes, got {what}: turn them into days since a first day")
+        refusal = (find_refusal(column) or ("",))[0]
+        if refusal.startswith("dates"):
+            raise ValueError(f"y must hold numbers or classes, got {refusal}: turn them into days since a first day")
 
 
 def choose_for_times(likelihood):

@@ -22,6 +22,8 @@ from cavity.models.marginal import Marginal, NumberMarginal, tabulate_mixture_ma
 from cavity.models.point_moments import list_points
 from cavity.models.posterior_mixture import draw_points
 
+WITHOUT_COMBINATION = "for new rows of a process, or of levels that the fit had not"  # f is no combination of effects
+
 
 class IntegratedEffects:
     """Base of posteriors that may have an `integration`.
@@ -172,9 +174,9 @@ class IntegratedEffects:
 
     def _combine_new_rows(self, fitted, new_rows):
         """The rows of a fit with new ones in place of those of f."""
-        matrix, offset, extra = self._linear_rows(new_rows) if hasattr(self, "_linear_rows") else (None, None, np.inf)
+        matrix, offset, extra = self._linear_rows(new_rows)
         if extra is not None and np.any(extra > 0.0):
-            raise error_of("method", "must be left out for new rows of a process, or of levels that the fit had not")
+            raise error_of("method", f"must be left out {WITHOUT_COMBINATION}")
         n = matrix.shape[0]
         return fitted._replace(matrix=matrix, offset=np.zeros(n) if offset is None else offset, in_use=np.ones(n, bool))
 

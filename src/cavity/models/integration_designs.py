@@ -126,11 +126,11 @@ def _walk_grid(evaluate, m, top):
     """Return u and z of a lattice about 0 that is connected by points whose log density has not fallen far, and the
     logs of the volumes of the cells; halves of axes are lengthened by (1).
     """
-    lengthening = np.zeros((m, 2))  # below and above the centre
-    for axis, side in product(range(m), (0, 1)):
-        lengthening[axis, side] = _find_lengthening(evaluate, m, top, axis, side)
-    _shorten_last_steps(evaluate, lengthening, _reach_points(evaluate, top, lengthening))
+    # of each axis, below and above the centre
+    lengthening = np.reshape([_find_lengthening(evaluate, m, top, *half) for half in np.ndindex(m, 2)], (m, 2))
     reached = _reach_points(evaluate, top, lengthening)
+    if _shorten_last_steps(evaluate, lengthening, reached):
+        reached = _reach_points(evaluate, top, lengthening)
     origin = (0,) * m
     ordered = [origin, *sorted(reached - {origin})]
     z, volumes = zip(*(_place(at, lengthening) for at in ordered), strict=True)
@@ -170,8 +170,8 @@ def _reach_points(evaluate, top, lengthening):
 
 
 def _shorten_last_steps(evaluate, lengthening, reached):
-    """Lengthen halves of axes whose last step ends where there is no density less, so that it ends before."""
-    m = len(lengthening)
+    """Lengthen halves of axes less until their last points have a density; return whether any has changed."""
+    m, before = len(lengthening), lengthening.copy()
     for axis, side in np.argwhere(lengthening > 0.0).tolist():
         unit = (2 * side - 1) * (np.arange(m) == axis)
         end = max(k for k in range(MAX_GRID_STEPS + 1) if tuple((k * unit).tolist()) in reached) * unit
@@ -179,6 +179,7 @@ def _shorten_last_steps(evaluate, lengthening, reached):
             lengthening[axis, side] *= SHORTENING_FACTOR
             if lengthening[axis, side] < MIN_LENGTHENING:
                 break
+    return bool(np.any(lengthening != before))
 
 
 def find_grid_step(m):

@@ -366,7 +366,7 @@ class Predictions(ResidualChecks, Public):
     def _shared_loo_moments(self):
         """Return the moments of f without a row where rows share sites; None where marginals and sites have them."""
 
-    def _check_noise_is_known(self, description):
+    def _check_noise_is_known(self, request):
         """Raise ValueError where the noise of new observations is not known."""
 
 

@@ -233,6 +233,11 @@ def check_end(objective, value, slope, job):
     return STOPPED_STATUS if job.stopped else SEARCH_NOT_CONVERGED
 
 
+def is_constant_with_open_noise(free, rows):
+    """Whether a scale of the noise is among the `FreeParameters` and y less offsets is the same in all rows."""
+    return bool(free.mark_scales().any()) and np.ptp(rows.y - rows.offset) == 0
+
+
 def check_end_at_bounds(status, objective, x, bounds):
     """Return the status of a search that ended there: another one, with a warning, if bounds stop it on a slope.
 

@@ -55,16 +55,16 @@ class ExtendedGeometry:
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from.
 
-    With `known`, the solver of the first rows for Gaussian noise, there is one matrix unless another one is needed.
+    With `first_solver`, that of the first rows for Gaussian noise, there is one matrix unless another one is needed.
     """
 
-    def __init__(self, likelihood, rows, threads, options, start=None, log_p_known=None):
+    def __init__(self, likelihood, rows, threads, options, start=None, first_solver=None):
         self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
-        self.known = log_p_known
+        self.first_solver = first_solver
         self.gram, self.buffer = (
-            allocate_matrices(self.rows.n) if log_p_known is None else (None, *allocate_matrices(self.rows.n, 1))
+            allocate_matrices(self.rows.n) if first_solver is None else (None, *allocate_matrices(self.rows.n, 1))
         )
 
     def at(self, settings, **options):
@@ -83,7 +83,7 @@ class Evidence:
 
     def _prepare(self, program):
         """Compute the covariance matrix of a program."""
-        if self.known is None:
+        if self.first_solver is None:
             program.gram(self.rows.X, self.gram, self.threads)
 
     def _make_geometry(self, base):
@@ -129,7 +129,7 @@ class Evidence:
         noise = rows.noise_variance(settings.likelihood)
         with np.errstate(over="ignore"):
             rho = check_within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
-        if self.known is None:
+        if self.first_solver is None:
             diagonal = np.diagonal(self.gram)
             solver = latent_solver.factorise(self.gram, rho, self.buffer, self.threads)
         else:
@@ -153,7 +153,7 @@ class Evidence:
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
         belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
-        if self.known is not None:
+        if self.first_solver is not None:
             return EvidencePoint(settings, value, belief, ExtendedGeometry(base, solver), None)
         geometry = self._make_geometry(base)
         geometry.hold(belief, solver)
@@ -161,14 +161,14 @@ class Evidence:
 
     def _extended(self, program, rho):
         """The prior variances and the solver of all rows; the covariance of all is made only if `solve` needs it."""
-        X, n, variances = self.rows.X, len(self.known.root), program.diagonal(self.rows.X)
+        X, n, variances = self.rows.X, len(self.first_solver.root), program.diagonal(self.rows.X)
         if not latent_solver.is_prior_weaker(variances, rho):
             (self.gram,) = allocate_matrices(len(X), 1)
             program.gram(X, self.gram, self.threads)
         cross, own = np.empty((len(X) - n, n)), np.empty((len(X) - n, len(X) - n))
         program.cross(X[n:], X[:n], cross, self.threads)
         program.gram(X[n:], own, self.threads)
-        return variances, latent_solver.extend_solver(self.known, cross, own, rho, self.buffer)
+        return variances, latent_solver.extend_solver(self.first_solver, cross, own, rho, self.buffer)
 
     def gradient(self, point, free=None):
         """Return the gradient in the log parameters of the covariance, in the coefficients and in the likelihood's.

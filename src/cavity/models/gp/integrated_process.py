@@ -16,7 +16,7 @@ from cavity.models.approximation_check import ApproximationCheck, find_plug_in_e
 from cavity.models.corrected_marginal import RowsAtMaximum
 from cavity.models.gp.integral import LatentValues, factorise_point, put_values_in
 from cavity.models.integral import SiteMoments
-from cavity.models.integrated_effects import IntegratedEffects
+from cavity.models.integrated_effects import WITHOUT_COMBINATION, IntegratedEffects
 from cavity.models.point_moments import PointMoments
 from cavity.models.posterior_mixture import PosteriorMixture, mix_covariances, mix_moments
 
@@ -73,6 +73,9 @@ class IntegratedProcess(IntegratedEffects):
             _rho=rows.scattered(rho, 0.0),
             _solver=factorise_point(model.covariance, self._X_in_use, rho),
         )
+
+    def _combine_new_rows(self, fitted, new_rows):
+        raise arrays.error_of("method", f"must be left out {WITHOUT_COMBINATION}")
 
     @property
     def _effect_posterior(self):

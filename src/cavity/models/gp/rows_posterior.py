@@ -158,10 +158,10 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
             evidence = self._make_evidence(self._rows, threads, start)
             return add_standard_errors(self.hyperparameters, self.model, evidence)
 
-    def _check_noise_is_known(self, description):
+    def _check_noise_is_known(self, request):
         if self._rows.noise is not None:
             raise ValueError(
-                f"{description} has no meaning where every row had a noise_variance of its own; add yours to predict"
+                f"{request} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
 
     def update(

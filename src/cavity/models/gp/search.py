@@ -25,6 +25,7 @@ from cavity.models.search import (
     challenge,
     climb,
     evaluate_starts,
+    is_constant_with_open_noise,
     maximise,
     newton_root,
 )
@@ -64,7 +65,7 @@ def learn(settings, evidence, covariance, names, n_starts, job, integrate=False)
         evaluate_starts(objective, [x], job.stage(STARTING_STAGE))
         begun, others = [x], []
     # elsewhere noise is at its bound where functions without noise are interpolated
-    is_constant = bool(vector.free.mark_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
+    is_constant = is_constant_with_open_noise(vector.free, evidence.rows)
     _, x, status = maximise(objective, begun, bounds, job, len(points), others, is_constant, **newton)
     objective.evaluations.keep()
     if x is None:
@@ -95,7 +96,7 @@ def _rank_starts(values, points, n_long, n_starts):
 def _search_sample(settings, evidence, objective, points, n_long, bounds, n_starts):
     """Return where the search on some of many rows ends, and what `maximise` takes to begin there with Newton's step.
 
-    Nothing of the latter where these rows hold little about a number, as of the lengthscale of an idle column. None and
+    Nothing of the latter where these rows hardly determine a number, as the lengthscale of an idle column. None and
     nothing where there are few rows, or the noise is not Gaussian, or the sample may not show what repeats itself.
     """
     n, vector, leaves = evidence.rows.n, objective.vector, list_leaves(settings.covariance)

@@ -203,8 +203,8 @@ def scale_prior_variance(columns, constant, location, size):
     if not np.all((variance > 0) & np.isfinite(variance)):
         scale = np.where(columns.scale > 0, columns.scale, np.where(constant, np.abs(columns.mean), 1.0))
         column = int(np.argmax(np.abs(np.log(scale))))
-        what = f"squares of y over column {column}, whose scale is {scale[column]:.3g},"
-        raise OverflowError(f"X: {what} leave the range of float64; rescale the column, or give a prior_variance")
+        squares = f"squares of y over column {column}, whose scale is {scale[column]:.3g},"
+        raise OverflowError(f"X: {squares} leave the range of float64; rescale the column, or give a prior_variance")
     return variance
 
 

@@ -170,8 +170,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
     if moved is not None:
         start, objective.slope, root = moved.x, moved.slope, moved.root
     if start is not None:
-        tol = {} if moved is None else {"tol": max(MOVED_TOL, evidence.options.tol)}
-        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), moved is None, **tol)
+        options = {} if moved is None else {"tol": max(MOVED_TOL, evidence.options.tol)}
+        evaluate_starts(objective, [start], job.stage(STARTING_STAGE), moved is None, **options)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
     evidence.stops_early = root is not None
@@ -215,8 +215,8 @@ def sample_rows(problem, names):
 def _search_sample(sample, objective, starts, bounds):
     """Return the maximum of the evidence of some rows, and the root of the inverse Hessian that it gives for all rows.
 
-    None twice where EP fails on the way, or where these rows say little on a number: then the search begins as that of
-    few rows does.
+    None twice where EP fails on the way, or where these rows hardly determine a number: then the search begins as that
+    of few rows does.
     """
     vector, n = sample.vector, sample.problem.used.n
     some = Objective(sample, vector, n)

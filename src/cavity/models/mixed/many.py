@@ -90,13 +90,13 @@ def make_problem(model, fixed, rows, resolved, terms, given, run):
     return ManyProblem(fixed.likelihood, resolved.rows, choice, columns, groups, scale, solve_alone, run, merger)
 
 
-def _solve_alone(model, names, terms, given, rows, settings, run):
+def _solve_alone(model, names, terms, fixed_settings, rows, settings, run):
     """Return the `LoneSolution` of the rows of one response; `names` are what is learnt of the likelihood."""
     lone = replace(model, effects=tuple(term.group for term in terms), **settings)
     with run.open(lone, {}) as threads:
-        solution = solve(MixedProblem.of(lone, rows, terms, given), names, run, threads)
+        solution = solve(MixedProblem.of(lone, rows, terms, fixed_settings), names, run, threads)
     problem = solution.problem
     variances = [float(setting[0, 0]) for setting in problem.settings]
-    learnt = [variance for variance, value in zip(variances, given, strict=True) if value is None]
+    free = [variance for variance, setting in zip(variances, fixed_settings, strict=True) if setting is None]
     repeated = np.repeat(variances, [block.size for block in problem.layout.blocks])
-    return LoneSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, learnt)
+    return LoneSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, free)

@@ -58,10 +58,10 @@ class RowMerger:
 
     def split(self, y, offset, observed):
         """Yield (numbers, `MergedResponses` or None where each row is a site) for groups of checked responses."""
-        some = self._find_merging(offset, observed)
-        if not some.all():
-            yield np.flatnonzero(~some), None
-        numbers = np.flatnonzero(some)
+        may_merge = self._find_merging(offset, observed)
+        if not may_merge.all():
+            yield np.flatnonzero(~may_merge), None
+        numbers = np.flatnonzero(may_merge)
         keys = [observed, offset] if y.ndim == 2 else [observed, offset, y[..., 1] > 0]
         groups = np.unique(np.hstack(keys)[numbers], axis=0, return_inverse=True)[1].ravel()
         for k in range(np.max(groups, initial=-1) + 1):

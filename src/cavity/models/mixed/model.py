@@ -328,8 +328,8 @@ def _match_settings(terms, covariances):
     names = [term.name for term in terms]
     unknown = [name for name in covariances if name not in names]
     if unknown:
-        terms_there = ", ".join(map(repr, names))
-        raise arrays.error_of("effect_covariances", f"must be of the terms {terms_there}, got {unknown[0]!r}")
+        message = f"must be of the terms {', '.join(map(repr, names))}, got {unknown[0]!r}"
+        raise arrays.error_of("effect_covariances", message)
     return [term.check_setting(covariances.get(term.name), f"effect_covariances[{term.name!r}]") for term in terms]
 
 

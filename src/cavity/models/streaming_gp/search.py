@@ -29,6 +29,7 @@ from cavity.models.search import (
     climb,
     evaluate_starts,
     find_free_slope,
+    is_constant_with_open_noise,
     newton_root,
     warn_without_start,
 )
@@ -126,7 +127,7 @@ class _Search:
         *some, rows = grow_rows(rows)
         few = some[0] if some else rows
         part = _collect_rows(few, self.model, self.threads)
-        is_constant = self.vector.free.mark_scales().any() and np.ptp(part.y - part.offset) == 0
+        is_constant = is_constant_with_open_noise(self.vector.free, part)
         bounds, places, n_long = choose_starts(settings, part, self.vector)
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
         best = places[:n_long]

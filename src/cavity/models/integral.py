@@ -50,7 +50,7 @@ AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found o
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
 MAX_CORRECTED_NUMBERS = 1 << 32  # of correlations between effects and rows
 ROWS_PER_BLOCK, MAX_BLOCK_NUMBERS = 2048, 1 << 17  # of these correlations at a time
-MIN_POINT_TOL = 1e-5  # of fits at points apart from the maximum: log evidences have its square as error
+MIN_POINT_TOL = 2e-6  # sd by which sweeps still to come change moments, at points apart from the maximum
 
 
 class SiteMoments(NamedTuple):

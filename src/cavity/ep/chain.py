@@ -1,8 +1,8 @@
 """The geometry of chains in time: sites on f = base + g, g a sum of Matern processes over one column, linear in N.
 
 The rows may come in any order; equal times are rows with no step between them. The states, the filter and the smoother
-are in the kernel `chain`, beliefs are those of function values (`latent.LatentBelief`), and so are the sums (h, g) of
-the engine: rho and tau - rho base, (N,) each.
+are in the kernel `chain`, whose states of a sum have g in place of the value of the first process. Beliefs are those of
+function values (`latent.LatentBelief`), and so are the sums (h, g) of the engine: rho and tau - rho base, (N,) each.
 """
 
 from functools import cached_property
@@ -46,6 +46,14 @@ def find_firsts(blocks):
     """Return the places of the values of the processes among all states, (B,)."""
     sizes = blocks[:, 0].astype(np.intp)
     return np.cumsum(sizes) - sizes
+
+
+def find_sum(blocks):
+    """Return T (S, S), which puts the sum of the processes in place of the value of the first, and its inverse."""
+    out = np.eye(int(np.sum(blocks[:, 0])))
+    inverse, others = out.copy(), find_firsts(blocks)[1:]
+    out[0, others], inverse[0, others] = 1.0, -1.0
+    return out, inverse
 
 
 def unpack(packed, p):
@@ -133,13 +141,13 @@ class ChainFilter:
 
     def carry(self, start, stop):
         """Return the product of (I - k h')A of rows start to stop, later ones on the left, k = rho P h."""
-        firsts, p = find_firsts(self.blocks), int(np.sum(self.blocks[:, 0]))
-        out = np.eye(p)
+        to_sum, from_sum = find_sum(self.blocks)
+        out, p = np.eye(len(to_sum)), len(to_sum)
         for first in range(start, stop, MATCHED_ROWS):
             part = slice(first, min(first + MATCHED_ROWS, stop))
-            A = find_transitions(self.blocks, self.times.gaps[part])
-            gains = self.h[part, None] * unpack(self.moments[part], p)[:, :, firsts].sum(axis=2)
-            steps = A - gains[:, :, None] * A[:, None, firsts].sum(axis=2)
+            A = to_sum @ find_transitions(self.blocks, self.times.gaps[part]) @ from_sum
+            gains = self.h[part, None] * unpack(self.moments[part], p)[:, :, 0]
+            steps = A - gains[:, :, None] * A[:, None, 0]
             while len(steps) > 1:
                 even = len(steps) // 2 * 2
                 steps = np.concatenate([steps[1:even:2] @ steps[:even:2], steps[even:]])
@@ -179,10 +187,10 @@ class ChainSmoother:
         That of the states at i and a later j is P_i L'(I - G_j P_j), with P of the filter, L from `carry` of the rows
         after i up to j, and G of the smoother: P. de Jong, The diffuse Kalman filter, Annals of Statistics 19, 1991.
         """
-        firsts, p = find_firsts(self.filtered.blocks), int(np.sum(self.filtered.blocks[:, 0]))
-        spreads = unpack(self.filtered.moments[rows], p)[:, :, firsts].sum(axis=2)  # P h
+        p = int(np.sum(self.filtered.blocks[:, 0]))
+        spreads = unpack(self.filtered.moments[rows], p)[:, :, 0]  # P h
         ends = -np.einsum("nij,nj->ni", unpack(self.slopes[rows], p), spreads)
-        ends[:, firsts] += 1.0
+        ends[:, 0] += 1.0
         out, carried = np.empty((len(rows), len(rows))), spreads.T.copy()
         for j in range(len(rows)):
             if j:

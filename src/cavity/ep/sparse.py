@@ -28,6 +28,7 @@ References
    circuit study", PICA Conference Proceedings, 1973.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +41,7 @@ from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
+SMALLEST_NUMBER = float(np.finfo(float).tiny)  # that has all digits
 
 
 class Pattern:
@@ -146,10 +148,11 @@ class Kriging:
 
 def _invert_root(matrix):
     """Return L^-1 for the Cholesky factor L of a matrix, and its log determinant; ArithmeticError if it has none."""
-    unit = 1.0 / np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
-    if matrix.shape == (1, 1) and 0.0 < matrix[0, 0] < np.inf:  # calls of LAPACK would take longer
-        root = np.sqrt(matrix * unit * unit)
-        return unit / root, float(2.0 * np.log(root[0, 0] / unit[0]))
+    if matrix.shape == (1, 1) and 0.0 < matrix[0, 0] < np.inf:  # calls of LAPACK, or for arrays, would take longer
+        unit = 1.0 / math.sqrt(max(matrix[0, 0], SMALLEST_NUMBER))
+        root = math.sqrt(matrix[0, 0] * unit * unit)
+        return np.full((1, 1), unit / root), float(2.0 * np.log(root / unit))
+    unit = 1.0 / np.sqrt(np.maximum(np.diagonal(matrix), SMALLEST_NUMBER))
     try:
         root = np.linalg.cholesky(0.5 * (matrix + matrix.T) * unit * unit[:, None])
     except np.linalg.LinAlgError:
@@ -243,7 +246,7 @@ class Sparse(DifferenceGeometry):
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
             square = float(step @ pattern.product(self.prior_entries, step))
             trace = float(np.sum(pattern.times * h * inverse))
-        if not (np.isfinite([square, trace]).all() and np.isfinite(f_mean).all() and np.all(f_variance > 0)):
+        if not (math.isfinite(square + trace) and np.isfinite(f_mean).all() and (f_variance > 0.0).all()):
             return None
         log_ratio = log_determinant - self.precision.log_determinant
         return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace, solved)

@@ -90,9 +90,10 @@ def test_counts_in_any_split_and_order():
     np.testing.assert_allclose(total, joint._rho, rtol=EARLY)
 
 
-def test_sums_of_counts():
+@pytest.mark.parametrize("mean", [3.0, 50.0])
+def test_sums_of_counts(mean):
     """Rows with one mean are as their sum with the exposure of all."""
-    groups, counts = np.repeat([0, 1, 2], 3), RNG.poisson(3.0, size=9)
+    groups, counts = np.repeat([0, 1, 2], 3), RNG.poisson(mean, size=9)
     rows = fit_groups(likelihoods.Poisson(), counts, groups)
     sums = np.bincount(groups, counts)
     joint = fit_groups(likelihoods.Poisson(), sums, np.arange(3), exposure=np.full(3, 3.0))

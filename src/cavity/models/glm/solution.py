@@ -184,7 +184,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     weights = Weights.of(*make_weights(problem.prior.moments, geometry, fit.belief))
     fit, integration, status = replace(fit, trace=fit.trace | search.trace), None, search.status
     if method == "ep" and integral is not None:
-        fit, integration, status = add_integral(fit, evidence, search, run.job, integral, (fit.tau, fit.rho))
+        fit, integration, _, status = add_integral(fit, evidence, search, run.job, integral, (fit.tau, fit.rho))
     return Solution(problem, fit, weights, search.hyperparameters, status, integration)
 
 

@@ -81,7 +81,7 @@ def integrate(settings, evidence, covariance, names, n_starts, job, setting):
     search, method = learn(settings, evidence, covariance, names, n_starts, job, setting)
     if method is None:
         return search
-    *integral, status = find_integral(evidence, search, job, method, evidence.start)
+    *integral, _, status = find_integral(evidence, search, job, method, evidence.start)
     return replace(search, status=status, integral=tuple(integral))
 
 

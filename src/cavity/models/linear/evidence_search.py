@@ -40,6 +40,7 @@ class Solution:
     hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
     integration: object = None  # over hyperparameters
+    joint: object = None  # of mixed models: the effects, or their mixture over the points
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values

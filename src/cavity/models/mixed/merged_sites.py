@@ -119,16 +119,10 @@ class MeanSites:
         """Return the sites."""
         return Sites(likelihood, self.y, weights, power, copies=self.n)
 
-    def _centre(self, likelihood):
-        """A value of f near each site, at which constants are compared."""
-        if likelihood.link == "log":
-            return np.log(np.where(self.y > 0, self.y, 1.0))
-        return special.logit(self.y) if likelihood.link == "logit" else self.y
-
     def constant(self, likelihood):
         """The log evidence of the rows less that of the sites."""
         site, y, count = self.factors
-        f = self._centre(likelihood)
+        f = likelihood.start(self.y)  # near each site: elsewhere log p are large, and rounding is
         of_sites, sites = likelihood.log_p(self.y, f), np.unique(site)
         return float(np.sum(count * likelihood.log_p(y, f[site]))) - float(np.sum((self.n * of_sites)[sites]))
 
@@ -147,7 +141,7 @@ class MeanSites:
         mean = np.clip((self.sums[at] - numbers) / n, low[at], high[at])  # rounding may leave what is possible
         others = self.inverse(mean)
         rest, tau, rho = Sites(likelihood, others, copies=n).match(slice(None), *cavity)
-        f = self._centre(likelihood)[at]
+        f = likelihood.start(self.y)[at]
         constant = likelihood.log_p(self.merged.y[index], f) + n * likelihood.log_p(others, f)
         return log_z + constant - self.n[at] * likelihood.log_p(self.y[at], f) - rest, tau, rho
 

@@ -26,7 +26,7 @@ from cavity.models.mixed.arviz_draws import DrawsForArviz
 from cavity.models.mixed.checked_sites import ChecksApproximation
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
-from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.effects import Effects, EffectsMixture
 from cavity.models.mixed.groups_out import OF_ROWS, LeavesGroupsOut
 from cavity.models.mixed.level_predictions import LevelPredictions
 from cavity.models.mixed.row_readers import NewRows, RowReader
@@ -34,7 +34,6 @@ from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.point_moments import PointMoments, average_log_density
-from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
 
@@ -52,11 +51,10 @@ def make_posterior(solution, reader, **labels):
         values = [term.values(rows.left_out) for term in problem.terms]
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
-    joint = effects if solution.integration is None else mix_effects(solution.integration, effects)
     covariances = {
         term.name: term.describe_setting(setting) for term, setting in zip(problem.terms, problem.settings, strict=True)
     }
-    return MixedGLMPosterior(
+    posterior = MixedGLMPosterior(
         model=replace(problem.model, effect_covariances=covariances),
         log_evidence=fit.log_evidence,
         n_samples=rows.n,
@@ -74,12 +72,14 @@ def make_posterior(solution, reader, **labels):
         _row_weights=rows.unequal_weights,
         n_sites=problem.sites.rows.n,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
-        **collect_moments(joint, problem.layout.n_fixed),
+        **collect_moments(solution.joint, problem.layout.n_fixed),
         _mode_effects=effects,
         integration=solution.integration,
         **fit.outcome(solution.searched),
         **labels,
     )
+    vars(posterior).update(_effects=solution.joint)  # a cached property
+    return posterior
 
 
 def mix_effects(integration, mode):
@@ -88,7 +88,7 @@ def mix_effects(integration, mode):
     for number in range(len(integration.weights)):
         pins = {} if integration.pin_precisions is None else {"pin_precisions": integration.pin_precisions[number]}
         points.append(replace(mode, mean=integration.means[number], entries=integration.entries[number], **pins))
-    return PosteriorMixture(points, integration.weights)
+    return EffectsMixture(points, integration.weights)
 
 
 def collect_moments(effects, d):

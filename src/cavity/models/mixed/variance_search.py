@@ -81,13 +81,13 @@ class FreeTerms(FreeSettings):
 
     def describe_prior(self, settings):
         """Names and values of what is open of the priors, and their derivatives in the free numbers."""
-        names, values, blocks = [], [], [np.zeros((0, 0))]
+        names, values, blocks = [], [], []
         for m, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
             components, jacobian = m.describe(part)
             names += m.names
             values += components
             blocks.append(jacobian)
-        return names, values, linalg.block_diag(*blocks)
+        return names, values, blocks[0] if len(blocks) == 1 else linalg.block_diag(np.zeros((0, 0)), *blocks)
 
     def pack(self, settings):
         """The vector of some settings."""
@@ -304,7 +304,9 @@ class MixedEvidence(LinearEvidence):
 
     def sites(self, likelihood):
         """The sites of the rows, equal ones once."""
-        return self.problem.sites.make_sites(likelihood, self.options.power)
+        if self._sites is None or self._sites[0] is not likelihood:
+            self._sites = likelihood, self.problem.sites.make_sites(likelihood, self.options.power)
+        return self._sites[1]
 
     def constant(self, likelihood):
         """The log evidence of the rows less that of the sites."""

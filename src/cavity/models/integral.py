@@ -82,15 +82,18 @@ class StoppedIntegral(Exception):
     """The callback stopped the fit."""
 
 
-def choose_integration(setting, n_free, is_small):
+def choose_integration(setting, n_free, is_small, power):
     """Return the method of a setting `integrate` of a model with so many open numbers, or None.
 
     With "auto" these are integrated if they are few, and where `is_small`: where few levels or rows determine them.
+    ValueError for a power of EP that is not 1, for which there are no corrections.
     """
     if setting is False:
         return None
-    if setting == "auto" and not (0 < n_free <= MAX_AUTO_NUMBERS and is_small):
+    if setting == "auto" and not (0 < n_free <= MAX_AUTO_NUMBERS and is_small and power == 1.0):
         return None
+    if power != 1.0:
+        raise error_of("integrate", f"must be False or 'auto' with power={power:g}: corrections are those of power=1")
     return choose_method(setting, n_free) if n_free else "mode"
 
 

@@ -173,7 +173,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     else:
         search, evidence, integral = SearchResult(problem), None, None
         if names or problem.model.integrate is not False:
-            integral = check_integral(problem, names, groups)
+            integral = check_integral(problem, names, groups, run.power)
             prepare = FreeFactors.add_default_priors if integral in ("grid", "ccd") else None
             search, evidence = learn_settings(problem, names, groups, threads, run, WeightEvidence, prepare)
         problem = search.optimum
@@ -188,10 +188,12 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     return Solution(problem, fit, weights, search.hyperparameters, status, integration)
 
 
-def check_integral(problem, names, groups):
-    """Return the method of the integral over hyperparameters of these names, or None; ValueError for many weights."""
+def check_integral(problem, names, groups, power):
+    """Return the method of the integral over hyperparameters of these names, or None; ValueError for many weights, and
+    for powers of EP other than 1.
+    """
     n_free = len(names) if groups is None else len(names) - 1 + len(np.unique(groups[groups >= 0]))
-    method = choose_integration(problem.model.integrate, n_free, problem.used.n <= MAX_AUTO_LEVELS)
+    method = choose_integration(problem.model.integrate, n_free, problem.used.n <= MAX_AUTO_LEVELS, power)
     if method is not None and len(problem.prior.mean) > MAX_INTEGRATED_WEIGHTS:
         message = f"must be False for more than {MAX_INTEGRATED_WEIGHTS} weights, got {len(problem.prior.mean)} of them"
         raise error_of("integrate", message)

@@ -48,7 +48,8 @@ def learn(settings, evidence, covariance, names, n_starts, job, integrate=False)
     where its evidence is then the largest. What is integrated has priors, which the evidence is multiplied by.
     """
     evidence.vector = vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
-    method = choose_integration(integrate, len(vector.places), evidence.rows.n <= MAX_AUTO_ROWS)
+    is_small = evidence.rows.n <= MAX_AUTO_ROWS
+    method = choose_integration(integrate, len(vector.places), is_small, evidence.options.power)
     if vector.size == 0:
         return SearchResult(settings, trace={"learning": np.zeros(0)}), method
     if method in ("grid", "ccd"):

@@ -41,7 +41,8 @@ class LeavesGroupsOut:
         """Return log p(the rows of a level | all other rows) for each level of a group.
 
         The sites of the rows of a level are removed, those of all others stay as they are, and EP over the rows of the
-        level alone finds their evidence under the remaining posterior: `loo_log_density` for many rows together. The
+        level alone, with power=1, finds their evidence under the remaining posterior, whatever the power of the fit:
+        `loo_log_density` for many rows together. The
         hyperparameters stay; where they are integrated, densities p_k at the points of weights w_k, which take a fit
         each, are averaged by 1/p = sum_k w_k/p_k, as those of `loo_log_density` are.
 

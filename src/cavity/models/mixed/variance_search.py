@@ -346,7 +346,8 @@ def learn_settings(problem, names, threads, options):
     starts = choose_likelihoods(problem, names)
     vector = FreeTerms(problem, names, starts[0])
     levels = [len(term.levels) for term in problem.terms if hasattr(term, "levels")]
-    method = choose_integration(problem.model.integrate, vector.size, bool(levels) and min(levels) <= MAX_AUTO_LEVELS)
+    is_small = bool(levels) and min(levels) <= MAX_AUTO_LEVELS
+    method = choose_integration(problem.model.integrate, vector.size, is_small, options.power)
     if method in ("grid", "ccd"):
         vector.add_default_priors(problem.terms)
     evidence = MixedEvidence(problem, vector, threads, options)

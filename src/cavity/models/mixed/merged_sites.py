@@ -1,6 +1,6 @@
 """What equal rows are together: trials, a power of the likelihood at a mean, or a list of factors.
 
-A likelihood says which by `_merges_by`. With y_i the observations of rows of one f, w_i their copies and n the sum of
+`_merges_by` of a likelihood names them. With y_i the observations of rows of one f, w_i their copies and n the sum of
 these,
 
     "trials"      prod_i p(y_i|f) = C(k, n)^-1 prod_i C(k_i, n_i) p(k|n, f),  k = sum k_i, n = sum n_i,             (1)
@@ -203,8 +203,8 @@ class FactorSites:
         out = np.empty((3, len(self.site)))
         step = max(1, NODES_PER_BLOCK // (2 * N_PANEL_NODES * MAX_EDGES * int(np.max(np.diff(self.starts)))))
         for first in range(0, len(sites), step):
-            some = slice(first, min(first + step, len(sites)))
-            self._leave_out_of(likelihood, sites[some], mean[some], variance[some], out)
+            part = slice(first, min(first + step, len(sites)))
+            self._leave_out_of(likelihood, sites[part], mean[part], variance[part], out)
         # which factor is that of a row: its site and observation
         numbers = self._number_rows()[index]
         return tuple(out[:, numbers])
@@ -255,9 +255,9 @@ class FactorProduct(Likelihood):
         most = int(np.max(np.diff(self.sites.starts)))
         step = max(1, NODES_PER_BLOCK // (most * out.shape[1]))
         for first in range(0, len(sites), step):
-            some = slice(first, min(first + step, len(sites)))
-            log_p, rows, starts = self.sites.log_factors(self.likelihood, sites[some], f[some])
-            out[some] = np.add.reduceat(self.sites.counts[rows, None] * log_p, starts, axis=0)
+            part = slice(first, min(first + step, len(sites)))
+            log_p, rows, starts = self.sites.log_factors(self.likelihood, sites[part], f[part])
+            out[part] = np.add.reduceat(self.sites.counts[rows, None] * log_p, starts, axis=0)
         return out
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from cavity import _core
-from cavity.ep.geometry import ROW_GROUPS, RowwiseGeometry
+from cavity.ep.geometry import ROW_GROUPS, DifferenceGeometry
 from cavity.ep.latent import LatentBelief
 from cavity.runs.executors import split_range
 
@@ -19,7 +19,6 @@ _kernel = _core.best("chain")
 MAX_STATES = _kernel.max_states  # of all processes of a sum together
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 FAR_STEP = 750.0  # lam dt from which exp(-2 lam dt) is zero
-DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
 
 
 def find_transitions(blocks, gaps):
@@ -200,7 +199,7 @@ class ChainSmoother:
         return out
 
 
-class Chain(RowwiseGeometry):
+class Chain(DifferenceGeometry):
     """Function values of a sum of Matern processes over one column; see the head of the file."""
 
     parallel_only = True
@@ -250,23 +249,11 @@ class Chain(RowwiseGeometry):
         scaled = np.sqrt(0.5) * h * belief.variance
         return np.append(scaled, (g - h * belief.mean) * np.sqrt(belief.variance))
 
-    def slope(self, belief, h, g):
-        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments of f.
-
-        These are a central difference of those of two beliefs nearby.
-        """
-        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
-        if not 0.0 < length < np.inf:
-            return length
-        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
-        while None in ends:
-            ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
-            part = 0.1 * part if None in ends else part
-        up, down = ends
-        # natural parameters (g, -h/2) against moments (E f, E f^2)
+    def pair_moments(self, up, down, step, h, g):
+        """Natural parameters (g, -h/2) times the derivative of the moments (E f, E f^2)."""
         by_mean = (up.mean - down.mean) @ (g - h * 0.5 * (up.mean + down.mean))
         by_variance = 0.5 * h @ (down.variance - up.variance)
-        return max(0.0, float(by_mean + by_variance) / (2.0 * part))
+        return (by_mean + by_variance) / (2.0 * step)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

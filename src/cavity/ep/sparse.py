@@ -35,14 +35,13 @@ from functools import partial
 import numpy as np
 
 from cavity.base.lazy_scipy import linalg, sparse
-from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
+from cavity.ep.geometry import ROW_GROUPS, DifferenceGeometry, MarginalBelief
 from cavity.linalg.row_pairs import RowPairs, subtract_products
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 SMALLEST_NUMBER = float(np.finfo(float).tiny)  # that has all digits
-DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
 
 
 class Pattern:
@@ -186,7 +185,7 @@ class SparseBelief(MarginalBelief):
         return self.prior_gap() - 0.5 * self.trace
 
 
-class Sparse(RowwiseGeometry):
+class Sparse(DifferenceGeometry):
     """Rows on a `Pattern`, a prior and offsets; see the head of the file.
 
     `first(sites, options)` returns the sites to start from, tau and rho (N,), or None.
@@ -285,24 +284,12 @@ class Sparse(RowwiseGeometry):
         scaled = h * sd[pattern.rows] * sd[pattern.columns] * np.sqrt(0.5 * pattern.times)
         return np.append(scaled, (g - pattern.product(h, belief.step)) * sd)
 
-    def slope(self, belief, h, g):
-        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments of a.
-
-        These are a central difference of those of two beliefs nearby.
-        """
-        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
-        if not 0.0 < length < np.inf:
-            return length
-        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
-        while None in ends:
-            ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
-            part = 0.1 * part if None in ends else part
-        up, down = ends
+    def pair_moments(self, up, down, step, h, g):
+        """Natural parameters (g, -h/2) times the derivative of the moments (E a, E a a') less a0."""
         pattern, middle = self.pattern, 0.5 * (up.step + down.step)
-        moved, narrowed = (up.step - down.step) / (2.0 * part), (down.inverse - up.inverse) / (2.0 * part)
-        # natural parameters (g, -h/2) against moments (E a, E a a') less a0
-        by_mean = moved @ (g - pattern.product(h, middle))
-        return max(0.0, float(by_mean + 0.5 * np.sum(pattern.times * h * narrowed)))
+        by_mean = (up.step - down.step) / (2.0 * step) @ (g - pattern.product(h, middle))
+        narrowing = (down.inverse - up.inverse) / (2.0 * step)
+        return by_mean + 0.5 * np.sum(pattern.times * h * narrowing)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

@@ -226,7 +226,7 @@ class SparseCholesky:
         return panel[:w], panel[w:]
 
     def _factor_large(self, values, s, threads, work, failed):
-        """Factor a large supernode on all threads; return what `failed` says of it."""
+        """Factor a large supernode on all threads; return the result of `failed`."""
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
         for part in split_range(count, int(np.ceil(self._products[s] / (2.0 * PRODUCTS_PER_TASK)))):

@@ -117,8 +117,8 @@ def find_integral(evidence, search, job, method, start):
     if job.stopped:
         return None, None, None, None, search.status
     if method != "mode" and search.status != CONVERGED_STATUS:
-        words = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
-        warn(words, NumericalWarning)
+        message = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
+        warn(message, NumericalWarning)
         return None, None, None, None, search.status
     try:
         return *integrate_posterior(evidence, search, job, method, start), search.status
@@ -331,13 +331,13 @@ def _correct_effects(point, parts):
     matrices = [matrix[block] for block in blocks]
     step = max(1, MAX_BLOCK_NUMBERS // rows)
     for first in range(0, min(n, most), step):
-        some = np.arange(first, min(first + step, n, most))
-        covariance = point.effects.solve_for(some) / own[some, None]
+        index = np.arange(first, min(first + step, n, most))
+        covariance = point.effects.solve_for(index) / own[index, None]
         skew = 0.0
         for block, block_matrix in zip(blocks, matrices, strict=True):
             scaled = (block_matrix @ covariance.T).T / sd[block]
             of_block = TiltedCumulants(*(values[block] for values in cumulants))
-            added, factors[some] = correct_marginals(of_block, scaled, correlations)
+            added, factors[index] = correct_marginals(of_block, scaled, correlations)
             skew = skew + added
-        skewness[some] = skew
+        skewness[index] = skew
     return skewness, factors

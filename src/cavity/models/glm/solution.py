@@ -93,19 +93,20 @@ def mix_weights(integration):
 
 def match_weights(mixture):
     """Return normal weights of the mean and the covariance of a mixture."""
-    apart = np.sqrt(mixture.weights)[:, None] * (np.stack([point.mean for point in mixture.points]) - mixture.mean)
+    difference = np.sqrt(mixture.weights)[:, None] * (np.stack([point.mean for point in mixture.points]) - mixture.mean)
     every = np.eye(len(mixture.mean))
     within = sum(weight * point.cross(every) for weight, point in zip(mixture.weights, mixture.points, strict=True))
-    return Weights.of(mixture.mean, WeightRoot(cholesky(within + apart.T @ apart, "the covariance of the mixture")))
+    root = cholesky(within + difference.T @ difference, "the covariance of the mixture")
+    return Weights.of(mixture.mean, WeightRoot(root))
 
 
 def measure_prior_gap(weights, prior):
     """Return the log of the density of weights over that of their prior, at the posterior mean."""
     posterior_root = cholesky(weights.cross(np.eye(len(weights.mean))), "the covariance of the weights")
     prior_root = np.diag(prior.root) if prior.root.ndim == 1 else prior.root
-    apart = np.linalg.solve(prior_root, weights.mean - prior.mean)
+    difference = np.linalg.solve(prior_root, weights.mean - prior.mean)
     logs = np.sum(np.log(np.abs(np.diagonal(prior_root)))) - np.sum(np.log(np.diagonal(posterior_root)))
-    return float(0.5 * apart @ apart + logs)
+    return float(0.5 * difference @ difference + logs)
 
 
 class WeightEvidence(LinearEvidence):

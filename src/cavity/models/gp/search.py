@@ -104,9 +104,9 @@ def _search_sample(settings, evidence, objective, points, n_long, bounds, n_star
     is_regression = isinstance(settings.likelihood, Gaussian) and isinstance(evidence, IntegralEvidence)
     if n <= MIN_SAMPLED_ROWS or not is_regression or any(isinstance(leaf, Periodic) for leaf in leaves):
         return None, {}
-    some = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
-    few = Evidence(settings.likelihood, evidence.rows.part(some), evidence.threads, evidence.options)
-    sample = Objective(few, vector.part(some))
+    index = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
+    few = Evidence(settings.likelihood, evidence.rows.part(index), evidence.threads, evidence.options)
+    sample = Objective(few, vector.part(index))
     begun, others = _rank_starts(evaluate_starts(sample, points, SILENT_JOB), points, n_long, n_starts)
     if not begun:
         return None, {}
@@ -117,7 +117,7 @@ def _search_sample(settings, evidence, objective, points, n_long, bounds, n_star
     objective.steepness, objective.points = sample.steepness, list(sample.points)
     if root is None or np.max(np.sum(root**2, axis=1)) > MAX_SAMPLE_VARIANCE:
         return x, {}
-    return x, {"root": root * (len(some) / n) ** 0.5, "least": LEAST_SLOPE}
+    return x, {"root": root * (len(index) / n) ** 0.5, "least": LEAST_SLOPE}
 
 
 def warn_if_line(point, rows, columns=None):
@@ -136,9 +136,9 @@ def warn_if_line(point, rows, columns=None):
         return
     f, line = point.belief.mean, np.column_stack([np.ones(rows.n), rows.X])
     line = line / np.max(np.abs(line), axis=0, initial=np.finfo(float).tiny)
-    apart = np.std(f - line @ np.linalg.lstsq(line, f)[0])
+    spread = np.std(f - line @ np.linalg.lstsq(line, f)[0])
     noise = np.std(rows.y - rows.offset - f) if isinstance(point.settings.likelihood, NOISE_SCALE_KINDS) else 1.0
-    if apart > MAX_LINE_DEPARTURE_SD * max(np.std(f), noise):
+    if spread > MAX_LINE_DEPARTURE_SD * max(np.std(f), noise):
         return
     _, length, j = max(longest)
     warn(

@@ -165,11 +165,10 @@ class EffectLayout:
                 indices.append(start + value.indices.reshape(len(X), -1).astype(kind))
             else:
                 uneven.append(value)
-        data, indices = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)
-        nonzero = data != 0.0
-        ends = np.concatenate([[0], np.cumsum(np.count_nonzero(nonzero, axis=1))])
-        data, indices = (a.ravel() if nonzero.all() else a[nonzero] for a in (data, indices))
-        left = sparse.csr_array((data, indices, ends), (len(X), self.size - sum(Z.shape[1] for Z in uneven)))
+        size = self.size - sum(Z.shape[1] for Z in uneven)
+        data, ends = np.concatenate(blocks, axis=1), np.arange(len(X) + 1) * sum(block.shape[1] for block in blocks)
+        left = sparse.csr_array((data.ravel(), np.concatenate(indices, axis=1).ravel(), ends), (len(X), size))
+        left.eliminate_zeros()
         if not uneven:
             return left
         rows = sparse.csr_array(sparse.hstack([left, *uneven], format="csr"))

@@ -1,4 +1,4 @@
-"""The posterior of a mixed model: effects, variance components, predictions, what leaving rows or groups out says."""
+"""The posterior of a mixed model: effects, variance components, predictions, rows or groups left out."""
 
 from __future__ import annotations
 
@@ -264,8 +264,8 @@ class MixedGLMPosterior(
 
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         rows, base, extras, _ = self._read(X, offset=offset, exposure=exposure)
-        whole = self._mode_effects, extras[0]
-        parts = self._choose_points(n, rng, whole, lambda k: (self._effects.points[k], extras[k]))
+        mode = self._mode_effects, extras[0]
+        parts = self._choose_points(n, rng, mode, lambda k: (self._effects.points[k], extras[k]))
         for draws, likelihood, count, (effects, extra) in parts:
             f = (rows @ effects.sample(count, rng).T).T
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
@@ -288,7 +288,7 @@ class MixedGLMPosterior(
         X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         y : array_like (n,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -332,7 +332,7 @@ class MixedGLMPosterior(
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
         y : array_like (n,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         event : array_like (n,) or str, optional

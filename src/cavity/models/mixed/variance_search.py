@@ -105,12 +105,12 @@ class FreeTerms(FreeSettings):
         number = int(np.searchsorted(firsts, i, side="right")) - 1
         first, one = firsts[number], self.open[number]
         if one.vanishes(x[first : first + one.size], i - first):
-            meaning = "; as far as these data tell the effects of a level determine each other"
+            meaning = "; the data show no variation of it"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         if not names[i].startswith("sd"):  # a share, a correlation or a length
             return names[i], f"{values[i]:.6g}", ""
-        meaning = "nothing limits these effects" if sign > 0 else "there is no such effect"
-        return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
+        meaning = "do not limit these effects" if sign > 0 else "show no such effect"
+        return names[i], f"{values[i]:.2g}", f"; the data {meaning}"
 
     def add_default_priors(self, terms):
         """Give a proper prior to what has none: standard deviations a PC prior whose upper value is large in the unit
@@ -177,9 +177,9 @@ class MixedEvidence(LinearEvidence):
         problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
         geometry, rows, weights = problem.geometry(self.threads, self.job), problem.sites.rows, problem.sites.weights
         if self._sums is None:
-            apart = rows.y - geometry.base
-            self._sums = geometry.sum_rows(weights.copy(), weights * apart)
-            self._squares = float(np.sum(weights * apart**2))
+            residual = rows.y - geometry.base
+            self._sums = geometry.sum_rows(weights.copy(), weights * residual)
+            self._squares = float(np.sum(weights * residual**2))
         directions = PriorDirections(geometry, problem, self.vector) if informs else None
         sums = (total / noise for total in self._sums)
         belief = geometry.belief(*sums, has_marginals=False, find_directions=directions and directions.find)

@@ -445,15 +445,11 @@ def test_single_posteriors_say_what_they_do_not_keep(kind):
             getattr(single, name)
 
 
-@pytest.mark.parametrize("kind", ["glm", "mixed"])
-def test_a_singular_covariance_is_said(kind):
-    model, groups = cavity.GLM("poisson", intercept=True), {}
-    if kind == "mixed":
-        model, groups = cavity.MixedGLM("donor", "poisson", intercept=True), {"groups": {"donor": DONORS}}
-    many = model.fit_many(X, COUNTS[:, :2], names=["a", "b"], **groups)
+def test_a_singular_covariance_is_said():
+    model = cavity.MixedGLM("donor", "poisson", intercept=True)
+    many = model.fit_many(X, COUNTS[:, :2], names=["a", "b"], groups={"donor": DONORS})
     many._covariance.setflags(write=True)
     many._covariance[1] = 1.0  # all correlations are 1
-    assert many.of("a").converged
     with pytest.raises(cavity.NotPositiveDefiniteError, match="covariance of response 'b' .* leave some out"):
         many.of("b")
 

@@ -180,7 +180,7 @@ class ManyPosterior(Posterior):
         out[rows, columns] = out[columns, rows] = self._covariance[self._number(response)]
         return out
 
-    def find_root(self, number):
+    def _find_root(self, number):
         """Return the lower Cholesky factor of the covariance of a response; `NotPositiveDefiniteError` for none."""
         try:
             return arrays.cholesky(self.covariance(number), f"the covariance of response {str(self.names[number])!r}")

@@ -28,7 +28,7 @@ def make_posterior(model, reader, many, number):
     names = many.parameter_names
     values = dict(zip(names, map(float, many.parameters[number]), strict=True))
     own = {name: values[name] for name in names if name in many.likelihood.parameters}
-    effects, d, sd = make_effects(many.mean[number], many.find_root(number)), many.n_weights, many.prior_sd[number]
+    effects, d, sd = make_effects(many.mean[number], many._find_root(number)), many.n_weights, many.prior_sd[number]
     variance, root = sd[:d] ** 2, many.prior_root
     if root is not None:
         variance = (root * sd[:d]) @ (root * sd[:d]).T

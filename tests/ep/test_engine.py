@@ -118,20 +118,6 @@ def test_the_first_rows_are_spread_over_all(most):
         assert len(np.unique(rows % period)) == period
 
 
-def test_the_first_rows_are_read_once(monkeypatch):
-    """The check of their scale and the visit share them; the visit is that of the same rows, read again."""
-    reads, rng = [], np.random.default_rng(2)
-    X, sites = rng.normal(size=(9000, 2)), Sites(likelihoods.Logit(), rng.choice([-1.0, 1.0], 9000))
-    monkeypatch.setattr(dense, "read_rows", lambda features, rows: (reads.append(rows), features[rows])[1])
-    geometry = dense.Dense(X, None, np.zeros(2), np.ones(2), Threads(1))
-    rows, means = geometry.choose_first_rows(sites, 4096), []
-    for part, n_reads in ((rows, 1), (rows.copy(), 2)):
-        belief, skipped, _ = geometry.sweep(sites, geometry.prior(), part, np.zeros(9000), np.zeros(9000), 1.0, 1.0)
-        assert (reads.count(slice(0, rows[-1] + 1)), skipped) == (n_reads, 0)
-        means.append(belief.mean)
-    np.testing.assert_array_equal(*means)
-
-
 def test_wide_priors_visit_all_first_rows():
     """Some hundred rows may be separated: f of others was 4e7 after them, in a golden test of formulas."""
     X = np.ones((9000, 2))

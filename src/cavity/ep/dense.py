@@ -161,7 +161,6 @@ class Dense(Geometry):
         self.groups = split_rows(n, _count_group_rows(n, self.size, self.block))
         self.stored = kind_of(self.features) in (IN_FILES, ON_WORKERS)
         self.shifted = self.prior_mean if np.any(self.prior_mean) else NO_SHIFT
-        self._first = None, None  # from `choose_first_rows` to the visit, so that these rows are read once
 
     def whiten(self, h):
         """C' h C."""
@@ -296,11 +295,10 @@ class Dense(Geometry):
         length = np.diff(first, append=n)
         rows = first + (np.arange(count) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
         # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
-        x = read_rows(self.features, slice(0, rows[-1] + 1))[rows]
-        spread = x * self.root if self.root.ndim == 1 else x @ self.root
-        if not np.max(np.einsum("ij,ij->i", spread, spread)) < LARGEST_PRIOR_SD**2:
-            return slice(0, n)
-        self._first = rows, x
+        for _, x in self._read_in_turn(rows, SWEEP_ROWS):
+            spread = x * self.root if self.root.ndim == 1 else x @ self.root
+            if not np.max(np.einsum("ij,ij->i", spread, spread)) < LARGEST_PRIOR_SD**2:
+                return slice(0, n)
         return rows
 
     def each_group(self, function):
@@ -386,8 +384,7 @@ class Dense(Geometry):
     def _read_in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows; or chosen rows, all of them."""
         if isinstance(part, np.ndarray):
-            (rows, x), self._first = self._first, (None, None)
-            yield part, x if part is rows else read_rows(self.features, slice(0, part[-1] + 1))[part]
+            yield part, read_rows(self.features, slice(0, part[-1] + 1))[part]
             return
         n = part.stop - part.start
         spans = [(part.start + low, part.start + high) for low, high in split_rows(n, size)]

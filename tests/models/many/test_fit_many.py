@@ -445,6 +445,15 @@ def test_single_posteriors_say_what_they_do_not_keep(kind):
             getattr(single, name)
 
 
+def test_a_singular_covariance_is_said():
+    model = cavity.MixedGLM("donor", "poisson", intercept=True)
+    many = model.fit_many(X, COUNTS[:, :2], names=["a", "b"], groups={"donor": DONORS})
+    many._covariance.setflags(write=True)
+    many._covariance[1] = 1.0  # all correlations are 1
+    with pytest.raises(cavity.NotPositiveDefiniteError, match="covariance of response 'b' .* leave some out"):
+        many.of("b")
+
+
 REFUSED = {
     "rows": (lambda m: m.fit_many(X, COUNTS[1:]), ValueError, "Y must have as many rows as X, 40, got 39"),
     "rows of a table": (

@@ -94,12 +94,3 @@ def test_all_files_with_a_version_name_that_of_the_package():
     }
     for name, line in lines.items():
         assert line.format(cavity.__version__) in (CHECKOUT / name).read_text().splitlines(), name
-
-
-def test_routes_of_contributing_lead_to_files():
-    page = (CHECKOUT / "docs" / "contributing.rst").read_text()
-    section = page[page.index("Finding the code") : page.index(".. _test-files:")]
-    paths = re.findall(r"``([\w/]+\.(?:py|pyx|pxd))``", section)
-    assert len(paths) > 50
-    files = ["/" + str(path) for path in list_tracked()]
-    assert [path for path in paths if not any(file.endswith("/" + path) for file in files)] == []

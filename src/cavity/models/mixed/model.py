@@ -143,7 +143,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         fixed = self._fixed_effects()
         set_fields(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
-            text = f"must be None with a formula, which contains it; got {self.intercept!r}"
+            text = f"must be None where there is a formula, which contains it; got {self.intercept!r}"
             raise arrays.error_of("intercept", text)
         set_fields(self, priors=check_priors(self.priors))
         if self.bins is not None:

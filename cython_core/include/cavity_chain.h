@@ -5,6 +5,8 @@
  *    constant for 1 to 3 states, for which the compiler unrolls all loops, and with a variable for more.
  * b) Steps are computed where they are used: they do not depend on the moments, so the processor has time for them
  *    while it waits for the recursion.
+ * c) Of a sum, the first state is f itself in place of the first of its processes, z = T x: what a site says is then in
+ *    the first row and column, where nothing cancels, as it would in the sum of the entries of several processes.
  */
 #ifndef CAVITY_CHAIN_H
 #define CAVITY_CHAIN_H
@@ -28,11 +30,11 @@ typedef struct {
     const double *rho, *g;                            /* (N,): sites, g = tau - rho base */
 } cv_chain;
 
-/* A, Q and lam dt of the blocks for one step; and what the last one predicts: A m, A P A' and A P A' + Q */
+/* A, Q and lam dt of the blocks for one step, Q[0] of the first process alone; and what the last step predicts: A m,
+ * A P A' and A P A' + Q, whose first rows are those of f */
 typedef struct {
-    double gap, A[CV_MAX_SQUARE], Q[CV_MAX_SQUARE], d[CV_MAX_STATES];
+    double gap, A[CV_MAX_SQUARE], Q[CV_MAX_SQUARE], d[CV_MAX_STATES], first_noise;
     double mean[CV_MAX_STATES], carried[CV_MAX_SQUARE], covariance[CV_MAX_SQUARE];
-    double value, variance, spread[CV_MAX_STATES];    /* of f: mean, variance, and covariances with the states */
 } cv_chain_step;
 
 static const double cv_reciprocals[34] = {            /* divisions would take longer than all else of a step */
@@ -115,10 +117,22 @@ CV_INLINE void cv_chain_find_step(int p, int single, const cv_chain *chain, doub
             cv_matern_step(3, step->d[k], variance, p, step->A + at, step->Q + at);
         first += b;
     }
+    step->first_noise = step->Q[0];
+    for (int k = 1, first = (int)chain->blocks[0].states; !single && k < chain->n_blocks; k++) {
+        int b = (int)chain->blocks[k].states, at = first * p;
+        for (int j = first; j < first + b; j++) {     /* T A T^-1, of which the other rows are as they were, and T Q T' */
+            step->A[j] = step->A[at + j];
+            step->Q[j] = step->Q[j * p] = step->Q[at + j];
+        }
+        for (int i = 0; i < (int)chain->blocks[0].states; i++)
+            step->A[i * p + first] = (i ? 0.0 : step->A[first]) - step->A[i * p];
+        step->Q[0] += step->Q[first];
+        first += b;
+    }
 }
 
-/* moments of the states and of f after a step from a mean and a lower triangle, of no state if NULL */
-CV_INLINE void cv_chain_predict(int p, int single, const cv_chain *chain, const double *from, cv_chain_step *step)
+/* moments of the states after a step from a mean and a lower triangle, of no state if NULL */
+CV_INLINE void cv_chain_predict(int p, const double *from, cv_chain_step *step)
 {
     double P[CV_MAX_SQUARE], product[CV_MAX_SQUARE];
     for (int i = 0; i < p; i++)
@@ -143,24 +157,11 @@ CV_INLINE void cv_chain_predict(int p, int single, const cv_chain *chain, const 
             step->carried[i * p + j] = step->carried[j * p + i] = sum;
             step->covariance[i * p + j] = step->covariance[j * p + i] = sum + step->Q[i * p + j];
         }
-    step->value = step->variance = 0.0;
-    for (int i = 0; i < p; i++)
-        step->spread[i] = 0.0;
-    for (int k = 0, first = 0; k < (single ? 1 : chain->n_blocks); k++) {     /* f is the sum of the first states */
-        for (int i = 0; i < p; i++)
-            step->spread[i] += step->covariance[first * p + i];
-        step->value += step->mean[first];
-        first += single ? p : (int)chain->blocks[k].states;
-    }
-    for (int k = 0, first = 0; k < (single ? 1 : chain->n_blocks); k++) {
-        step->variance += step->spread[first];
-        first += single ? p : (int)chain->blocks[k].states;
-    }
 }
 
 CV_INLINE void cv_chain_start(int p, cv_chain_step *step)
 {
-    step->gap = -1.0;
+    step->gap = -1.0, step->first_noise = 0.0;
     for (int k = 0; k < CV_MAX_STATES; k++)
         step->d[k] = CV_FAR;
     for (int i = 0; i < p * p; i++)
@@ -179,15 +180,15 @@ CV_INLINE int cv_chain_filter(int p, int single, const cv_chain *chain, double *
     for (ptrdiff_t n = 0; n < chain->n_rows; n++) {
         double *out = moments + n * CV_PACKED(p);
         cv_chain_find_step(p, single, chain, chain->gaps[n], &step);
-        cv_chain_predict(p, single, chain, n ? out - CV_PACKED(p) : NULL, &step);
-        double rho = chain->rho[n], scale = 1.0 + rho * step.variance, inverse = 1.0 / scale;
-        double apart = chain->g[n] - rho * step.value, gain = apart * inverse, shrink = rho * inverse;
+        cv_chain_predict(p, n ? out - CV_PACKED(p) : NULL, &step);
+        const double *spread = step.covariance;
+        double rho = chain->rho[n], scale = 1.0 + rho * spread[0], inverse = 1.0 / scale;
+        double apart = chain->g[n] - rho * step.mean[0], gain = apart * inverse, shrink = rho * inverse;
         for (int i = 0; i < p; i++) {
-            out[i] = step.mean[i] + gain * step.spread[i];
-            for (int j = 0; j <= i; j++)              /* with f itself as a state nothing cancels in its column */
+            out[i] = step.mean[i] + gain * spread[i];
+            for (int j = 0; j <= i; j++)              /* nothing cancels in the column of f */
                 out[p + i * (i + 1) / 2 + j] =
-                    single && j == 0 ? inverse * step.spread[i]
-                                     : step.covariance[i * p + j] - shrink * step.spread[i] * step.spread[j];
+                    j == 0 ? inverse * spread[i] : step.covariance[i * p + j] - shrink * spread[i] * spread[j];
         }
         /* pivots of R^-1 + K, which has as many negative ones as R if and only if the posterior is proper */
         misfits += scale < 0.0 ? (rho > 0.0 ? 1 : -1) : 0;
@@ -229,34 +230,29 @@ CV_INLINE void cv_chain_smooth(
         gradient[k] = 0.0;
     for (ptrdiff_t n = chain->n_rows - 1; n >= 0; n--) {
         cv_chain_find_step(p, single, chain, chain->gaps[n], &step);
-        cv_chain_predict(p, single, chain, n ? moments + (n - 1) * CV_PACKED(p) : NULL, &step);
-        double rho = chain->rho[n], inverse = 1.0 / (1.0 + rho * step.variance), shrink = rho * inverse;
+        cv_chain_predict(p, n ? moments + (n - 1) * CV_PACKED(p) : NULL, &step);
+        const double *spread = step.covariance;
+        double rho = chain->rho[n], inverse = 1.0 / (1.0 + rho * spread[0]), shrink = rho * inverse;
         double ahead = 0.0, square = 0.0;
         for (int i = 0; i < p; i++) {
             y[i] = 0.0;
             for (int j = 0; j < p; j++)
-                y[i] += G[i * p + j] * step.spread[j];
-            ahead += step.spread[i] * a[i];
-            square += step.spread[i] * y[i];
+                y[i] += G[i * p + j] * spread[j];
+            ahead += spread[i] * a[i];
+            square += spread[i] * y[i];
         }
-        double filtered = step.variance * inverse, lost = square * inverse * inverse;
+        double filtered = spread[0] * inverse, lost = square * inverse * inverse;
         /* smaller differences are rounding */
         variance[n] = filtered - lost > 2.3e-16 * filtered ? filtered - lost : 2.3e-16 * filtered;
-        mean[n] = step.value + (step.variance * (chain->g[n] - rho * step.value) + ahead) * inverse;
-        alpha[n] = (chain->g[n] - rho * (step.value + ahead)) * inverse;
-        curvature[n] = shrink + shrink * shrink * square;
-        for (int k = 0, first = 0; k < n_blocks; k++) {
-            for (int i = 0; i < p; i++) {
-                G[first * p + i] -= shrink * y[i];
-                G[i * p + first] -= shrink * y[i];
-            }
-            for (int m = 0, second = 0; m < n_blocks; m++) {
-                G[first * p + second] += curvature[n];
-                second += single ? p : (int)chain->blocks[m].states;
-            }
-            a[first] += alpha[n];
-            first += single ? p : (int)chain->blocks[k].states;
+        mean[n] = step.mean[0] + (spread[0] * (chain->g[n] - rho * step.mean[0]) + ahead) * inverse;
+        alpha[n] = (chain->g[n] - rho * (step.mean[0] + ahead)) * inverse;
+        curvature[n] = shrink + shrink * (shrink * square);       /* the square of shrink may leave the range */
+        for (int i = 0; i < p; i++) {
+            G[i] -= shrink * y[i];
+            G[i * p] -= shrink * y[i];
         }
+        G[0] += curvature[n];
+        a[0] += alpha[n];
         if (slopes) {
             double *out = slopes + n * CV_PACKED(p);
             for (int i = 0; i < p; i++) {
@@ -265,29 +261,37 @@ CV_INLINE void cv_chain_smooth(
                     out[p + i * (i + 1) / 2 + j] = G[i * p + j];
             }
         }
+        for (int k = 1, first = (int)chain->blocks[0].states; gradient && k < n_blocks; k++) {
+            step.mean[0] -= step.mean[first];         /* T^-1 A m and T^-1 A P A': the first process is f less the others */
+            for (int j = 0; j < p; j++)
+                step.carried[j] -= step.carried[first * p + j];
+            first += (int)chain->blocks[k].states;
+        }
         for (int k = 0, first = 0; gradient && k < n_blocks; k++) {
             int b = single ? p : (int)chain->blocks[k].states;
             double by_variance = 0.0, by_length = 0.0;
             for (int i = first; i < first + b; i++) {
-                double moved = 0.0;
-                for (int j = 0; j < p; j++) {         /* rows of F A P A' and F A m */
+                int adds = k > 0 && i == first;       /* rows of T'(a a' - G), and of T'a */
+                double own = adds ? a[i] + a[0] : a[i], moved = 0.0, weights[CV_MAX_STATES];
+                for (int j = 0; j < p; j++) {         /* rows of F T^-1 A P A' and F T^-1 A m */
                     double row = 0.0;
                     if (i < first + b - 1)
                         row = step.carried[(i + 1) * p + j];
                     else
                         for (int m = 0; m < b; m++)
                             row -= companion[b - 1][m] * step.carried[(first + m) * p + j];
-                    by_length += (a[i] * a[j] - G[i * p + j]) * row;
+                    weights[j] = own * a[j] - (adds ? G[i * p + j] + G[j] : G[i * p + j]);
+                    by_length += weights[j] * row;
                 }
                 if (i < first + b - 1)
                     moved = step.mean[i + 1];
                 else
                     for (int m = 0; m < b; m++)
                         moved -= companion[b - 1][m] * step.mean[first + m];
-                by_length += a[i] * moved;
+                by_length += own * moved;
                 for (int j = first; j < first + b; j++) {
-                    double weight = 0.5 * (a[i] * a[j] - G[i * p + j]);
-                    by_variance += weight * step.Q[i * p + j];
+                    double weight = 0.5 * (k > 0 && j == first ? weights[j] + weights[0] : weights[j]);
+                    by_variance += weight * (i + j ? step.Q[i * p + j] : step.first_noise);
                     by_length += weight * q[b - 1] * chain->blocks[k].variance *
                                  step.A[i * p + first + b - 1] * step.A[j * p + first + b - 1];
                 }
@@ -330,8 +334,8 @@ CV_INLINE void cv_chain_interpolate(
     for (ptrdiff_t i = 0; i < n; i++) {
         ptrdiff_t row = after[i];
         cv_chain_find_step(p, single, chain, before[i], &step);
-        cv_chain_predict(p, single, chain, row ? moments + (row - 1) * CV_PACKED(p) : NULL, &step);
-        mean[i] = step.value, variance[i] = step.variance;
+        cv_chain_predict(p, row ? moments + (row - 1) * CV_PACKED(p) : NULL, &step);
+        mean[i] = step.mean[0], variance[i] = step.covariance[0];
         if (!slopes || row >= chain->n_rows)
             continue;
         const double *slope = slopes + row * CV_PACKED(p);
@@ -340,7 +344,7 @@ CV_INLINE void cv_chain_interpolate(
         for (int j = 0; j < p; j++) {
             w[j] = 0.0;
             for (int k = 0; k < p; k++)
-                w[j] += next.A[j * p + k] * step.spread[k];
+                w[j] += next.A[j * p + k] * step.covariance[k];
             mean[i] += w[j] * slope[j];
         }
         for (int j = 0; j < p; j++)

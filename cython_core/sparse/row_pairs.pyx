@@ -1,9 +1,9 @@
 """Sums over sparse rows x_i: X' diag(rho) X, x_i' Z x_i, X a and X' tau.
 
-A run is a part of a row whose columns follow each other. Each entry q of a row makes a pair with the rest of its run,
-from q on, and with each later run: the entries of X'X of such a pair follow each other in column q of the lower
-triangle, and `pairs` holds the number of the first one, pair after pair and row after row. Each function works on a
-range of rows, whose first pair is number `pair`.
+A run is a part of a row whose columns follow each other. It makes a pair with each entry q of the row before it, and the
+rest of it, from q on, with each of its own: the entries of X'X of such a pair follow each other in column q of the lower
+triangle, and `pairs` holds the number of the first one, pair after pair, run after run and row after row. Each function
+works on a range of rows, whose first pair is number `pair`. Runs of four, those of cubic splines, stay in registers.
 """
 
 
@@ -13,15 +13,6 @@ cdef inline Py_ssize_t end_of_run(const int *indices, Py_ssize_t p, Py_ssize_t e
     while p < end and indices[p] == indices[p - 1] + 1:
         p += 1
     return p
-
-
-cdef inline void find_ends(const int *indices, Py_ssize_t first, Py_ssize_t end, int *lengths) noexcept nogil:
-    """How many entries of a run there are from each entry of a row on."""
-    cdef Py_ssize_t p
-    for p in range(end - 1, first - 1, -1):
-        lengths[p - first] = 1
-        if p + 1 < end and indices[p + 1] == indices[p] + 1:
-            lengths[p - first] += lengths[p + 1 - first]
 
 
 cdef inline Py_ssize_t find_row(const int *rows, Py_ssize_t low, Py_ssize_t high, int row) noexcept nogil:
@@ -34,19 +25,6 @@ cdef inline Py_ssize_t find_row(const int *rows, Py_ssize_t low, Py_ssize_t high
         else:
             high = middle
     return low
-
-
-cdef inline void add_multiple(double *target, const double *values, double factor, Py_ssize_t length) noexcept nogil:
-    """target += factor * values; four at once, as cubic splines have them."""
-    cdef Py_ssize_t j
-    if length == 4:
-        target[0] += values[0] * factor
-        target[1] += values[1] * factor
-        target[2] += values[2] * factor
-        target[3] += values[3] * factor
-        return
-    for j in range(length):
-        target[j] += values[j] * factor
 
 
 def runs(const long long[::1] indptr,       # in    (N + 1,)
@@ -83,36 +61,37 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
            Py_ssize_t start,
            Py_ssize_t stop, /):
     """Number pairs; return the row and column of the last entry that the pattern has not, or -1 and -1."""
-    cdef Py_ssize_t i, q, p, end, place, high, j
+    cdef Py_ssize_t i, q, p, at, end, place, high, j
     cdef int row = -1, column = -1
     cdef unsigned int mask = <unsigned int> (cache.shape[0] - 1)
     cdef int *entry
     cdef bint has_all
     with nogil:
         for i in range(start, stop):
-            for q in range(indptr[i], indptr[i + 1]):
-                p, place, high = q, pattern_indptr[indices[q]], pattern_indptr[indices[q] + 1]
-                while p < indptr[i + 1]:
-                    end = end_of_run(&indices[0], p, indptr[i + 1])
+            p = indptr[i]
+            while p < indptr[i + 1]:
+                end = end_of_run(&indices[0], p, indptr[i + 1])
+                for q in range(indptr[i], end):
+                    at = max(p, q)
                     # multiplicative hashing by an odd number near 2^32 over the golden ratio
-                    entry = &cache[((<unsigned int> indices[q] * 2654435769u) ^ <unsigned int> indices[p]) & mask, 0]
-                    if entry[0] == indices[q] and entry[1] == indices[p] and entry[2] == end - p:
+                    entry = &cache[((<unsigned int> indices[q] * 2654435769u) ^ <unsigned int> indices[at]) & mask, 0]
+                    if entry[0] == indices[q] and entry[1] == indices[at] and entry[2] == end - at:
                         pairs[pair] = entry[3]
                         pair += 1
-                        p = end
                         continue
-                    place = find_row(&pattern_rows[0], place, high, indices[p])
+                    high = pattern_indptr[indices[q] + 1]
+                    place = find_row(&pattern_rows[0], pattern_indptr[indices[q]], high, indices[at])
                     has_all = True
-                    for j in range(end - p):
-                        if place + j >= high or pattern_rows[place + j] != indices[p + j]:
-                            row, column, has_all = indices[p + j], indices[q], False
+                    for j in range(end - at):
+                        if place + j >= high or pattern_rows[place + j] != indices[at + j]:
+                            row, column, has_all = indices[at + j], indices[q], False
                             is_missing[i] = 1
                             break
                     if has_all:
-                        entry[0], entry[1], entry[2], entry[3] = indices[q], indices[p], <int> (end - p), <int> place
+                        entry[0], entry[1], entry[2], entry[3] = indices[q], indices[at], <int> (end - at), <int> place
                     pairs[pair] = <int> place if has_all else 0
                     pair += 1
-                    p = end
+                p = end
     return row, column
 
 
@@ -121,28 +100,45 @@ def add(const long long[::1] indptr,        # in    (N + 1,)
         const double[::1] data,
         const int[::1] pairs,
         Py_ssize_t pair,
-        int[::1] lengths,                    # work  as many as the longest row has entries
-        double[::1] scaled,                  # work  as many
+        double[::1] scaled,                  # work  as many as the longest row has entries
         const double[::1] rho,               # in    (N,)
         double[::1] sums,                    # inout entries of X' diag(rho) X
         Py_ssize_t start,
         Py_ssize_t stop, /):
-    cdef Py_ssize_t i, p, q, first, end, length
-    cdef double x
+    cdef Py_ssize_t i, j, p, q, end
+    cdef double x, a, b, c, d
+    cdef double *target
     with nogil:
         for i in range(start, stop):
-            first, end = indptr[i], indptr[i + 1]
-            if first < end:
-                find_ends(&indices[0], first, end, &lengths[0])
-            for p in range(first, end):
-                scaled[p - first] = rho[i] * data[p]
-            for q in range(first, end):
-                x, p = data[q], q
-                while p < end:
-                    length = lengths[p - first]
-                    add_multiple(&sums[pairs[pair]], &scaled[p - first], x, length)
-                    pair += 1
-                    p += length
+            p = indptr[i]
+            while p < indptr[i + 1]:
+                end = end_of_run(&indices[0], p, indptr[i + 1])
+                if end == p + 4:
+                    a, b, c, d = rho[i] * data[p], rho[i] * data[p + 1], rho[i] * data[p + 2], rho[i] * data[p + 3]
+                    for q in range(indptr[i], p + 1):
+                        x, target = data[q], &sums[pairs[pair]]
+                        target[0], target[1], target[2], target[3] = (
+                            target[0] + a * x, target[1] + b * x, target[2] + c * x, target[3] + d * x
+                        )
+                        pair += 1
+                    target = &sums[pairs[pair]]
+                    target[0] += b * data[p + 1]
+                    target[1] += c * data[p + 1]
+                    target[2] += d * data[p + 1]
+                    target = &sums[pairs[pair + 1]]
+                    target[0] += c * data[p + 2]
+                    target[1] += d * data[p + 2]
+                    sums[pairs[pair + 2]] += d * data[p + 3]
+                    pair += 3
+                else:
+                    for j in range(p, end):
+                        scaled[j - p] = rho[i] * data[j]
+                    for q in range(indptr[i], end):
+                        x, target = data[q], &sums[pairs[pair]]
+                        for j in range(max(p, q), end):
+                            target[j - max(p, q)] += scaled[j - p] * x
+                        pair += 1
+                p = end
 
 
 def combine(const double[:, ::1] sums,      # in    (parts, m)
@@ -164,39 +160,52 @@ def variances(const long long[::1] indptr,  # in    (N + 1,)
               const double[::1] data,
               const int[::1] pairs,
               Py_ssize_t pair,
-              int[::1] lengths,              # work  as many as the longest row has entries
-              double[::1] beside,            # work  as many
+              double[::1] beside,            # work  as many as the longest row has entries
               const double[::1] inverse,     # in    (m,): Z by entries
               double[::1] out,               # out   (N,): x' Z x
               Py_ssize_t start,
               Py_ssize_t stop, /):
-    cdef Py_ssize_t i, p, q, first, end, length, j
+    cdef Py_ssize_t i, j, p, q, end
     cdef const double *entry
-    cdef double *target
-    cdef double x, total
+    cdef double x, total, a, b, c, d
     with nogil:
         for i in range(start, stop):
-            first, end, total = indptr[i], indptr[i + 1], 0.0
-            if first < end:
-                find_ends(&indices[0], first, end, &lengths[0])
-            for p in range(end - first):
-                beside[p] = 0.0
-            for q in range(first, end):
-                x, p = data[q], q + 1
-                entry = &inverse[pairs[pair]]
-                # column q is complete for entry q itself: entries before it have been added
-                total += x * (2.0 * beside[q - first] + entry[0] * x)
-                length = lengths[q - first]
-                target = &beside[q - first]
-                for j in range(1, length):
-                    target[j] += entry[j] * x
-                pair += 1
-                p = q + length
-                while p < end:
-                    length = lengths[p - first]
-                    add_multiple(&beside[p - first], &inverse[pairs[pair]], x, length)
-                    pair += 1
-                    p += length
+            p, total = indptr[i], 0.0
+            while p < indptr[i + 1]:
+                end = end_of_run(&indices[0], p, indptr[i + 1])
+                if end == p + 4:
+                    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+                    for q in range(indptr[i], p):
+                        x, entry = data[q], &inverse[pairs[pair]]
+                        a, b, c, d = a + entry[0] * x, b + entry[1] * x, c + entry[2] * x, d + entry[3] * x
+                        pair += 1
+                    x, entry = data[p], &inverse[pairs[pair]]
+                    # column q is complete for entry q itself: entries before it have been added
+                    total += x * (2.0 * a + entry[0] * x)
+                    b, c, d = b + entry[1] * x, c + entry[2] * x, d + entry[3] * x
+                    x, entry = data[p + 1], &inverse[pairs[pair + 1]]
+                    total += x * (2.0 * b + entry[0] * x)
+                    c, d = c + entry[1] * x, d + entry[2] * x
+                    x, entry = data[p + 2], &inverse[pairs[pair + 2]]
+                    total += x * (2.0 * c + entry[0] * x)
+                    d += entry[1] * x
+                    x = data[p + 3]
+                    total += x * (2.0 * d + inverse[pairs[pair + 3]] * x)
+                    pair += 4
+                else:
+                    for j in range(end - p):
+                        beside[j] = 0.0
+                    for q in range(indptr[i], end):
+                        x, entry = data[q], &inverse[pairs[pair]]
+                        if q < p:
+                            for j in range(end - p):
+                                beside[j] += entry[j] * x
+                        else:
+                            total += x * (2.0 * beside[q - p] + entry[0] * x)
+                            for j in range(1, end - q):
+                                beside[q - p + j] += entry[j] * x
+                        pair += 1
+                p = end
             out[i] = total
 
 

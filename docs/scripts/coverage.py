@@ -1,7 +1,7 @@
 """Count how often intervals of mixed models with few groups hold the truth: the table of integration.rst.
 
     python docs/scripts/coverage.py fit GROUPS [N]    # N data sets, by default 2,000; repeated, it goes on
-    python docs/scripts/coverage.py lme4 GROUPS [N]   # the same by Rscript and lme4
+    python docs/scripts/coverage.py lme4 GROUPS [N]   # the same by Rscript and lme4, from the last fit on
     python docs/scripts/coverage.py > docs/coverage_table.inc
 
 Two crossed groups of GROUPS levels, logit, an intercept and a slope N(0, 1), standard deviations from PC(1): truths are
@@ -24,13 +24,14 @@ import cavity
 from cavity.priors import PC
 
 STORE = Path(__file__).parents[2] / "build" / "coverage"
-SIZES, N_DATASETS, N_PROFILES, N_NEW = (6, 12, 40), 2000, 100, 5
+SIZES, N_DATASETS, N_NEW = (6, 12, 40), 2000, 5
+N_PROFILES = {6: 100, 12: 100, 40: 36}  # data sets with profiles of lme4, which take minutes each for 40 groups
 METHODS = {"plug-in": False, "integrated": "grid"}
 PRIOR = PC(1.0)
+LME4_COLUMNS = "set,b0,s0,b1,s1,la,ua,lb,ub,singular\n"
 LME4 = """
 suppressMessages(library(lme4)); paths <- commandArgs(TRUE)
-d <- read.csv(paths[1]); out <- file(paths[2], "w"); profiles <- as.integer(paths[3])
-cat("set,b0,s0,b1,s1,la,ua,lb,ub,singular\\n", file=out)
+d <- read.csv(paths[1]); out <- file(paths[2], "a"); profiles <- as.integer(paths[3])
 for (s in unique(d$set)) {
   e <- d[d$set == s,]; e$a <- factor(e$a); e$b <- factor(e$b)
   quiet <- function(x) suppressMessages(suppressWarnings(x))
@@ -108,17 +109,20 @@ def fit_all(size, count):
 
 
 def fit_lme4(size, count):
-    """Write the data sets and let R fit them."""
+    """Write the data sets after the last one of the store and let R fit them."""
     STORE.mkdir(parents=True, exist_ok=True)
-    data, script = STORE / f"{size}_data.csv", STORE / "lme4.R"
+    data, script, path = STORE / f"{size}_data.csv", STORE / "lme4.R", STORE / f"{size}_lme4.csv"
     script.write_text(LME4)
+    if not path.exists():
+        path.write_text(LME4_COLUMNS)
+    last = path.read_text().splitlines()[-1].partition(",")[0]
     with data.open("w") as out:
         out.write("set,a,b,x,y\n")
-        for number in range(count):
+        for number in range(int(last) + 1 if last.isdecimal() else 0, count):
             _, X, y, groups, _ = simulate(size, number)
             for row in zip(groups["a"], groups["b"], X[:, 1], y, strict=True):
                 out.write(",".join(map(str, (number, *row))) + "\n")
-    subprocess.run(["Rscript", script, data, STORE / f"{size}_lme4.csv", str(N_PROFILES)], check=True)
+    subprocess.run(["Rscript", script, data, path, str(N_PROFILES[size])], check=True)
 
 
 def count_lme4(size):
@@ -131,18 +135,19 @@ def count_lme4(size):
             truths, text = simulate(size, int(row["set"]))[0], {key: row[key].replace("NA", "nan") for key in row}
             value = {key: float(text[key]) for key in text if key != "singular"}
             ends = [[value[f"b{j}"] + side * 1.959964 * value[f"s{j}"] for side in (-1, 1)] for j in (0, 1)]
-            holds["beta"] += hold(np.array(ends), truths["beta"])
+            holds["beta"].append(hold(np.array(ends), truths["beta"]))
             ends = np.array([[value["la"], value["ua"]], [value["lb"], value["ub"]]])
             has = np.isfinite(ends).all(axis=1)
-            holds["sds"] += hold(ends[has], truths["sds"][has])
+            holds["sds"].append(hold(ends[has], truths["sds"][has]))
             singular.append(row["singular"] == "TRUE")
     return holds, singular
 
 
 def format_share(holds):
-    """A share in per cent with its standard error."""
-    share = np.mean(holds)
-    return f"{100 * share:.1f} ({100 * np.sqrt(share * (1 - share) / len(holds)):.1f})"
+    """A share in per cent with its standard error, from lists of the data sets: numbers of one depend on each other."""
+    hits, counts = np.array([[sum(of_set), len(of_set)] for of_set in holds]).T
+    share = np.sum(hits) / np.sum(counts)
+    return f"{100 * share:.1f} ({100 * np.sqrt(np.sum((hits - share * counts) ** 2)) / np.sum(counts):.1f})"
 
 
 def main():
@@ -155,11 +160,13 @@ def main():
         rows = [json.loads(line) for line in (STORE / f"{size}.jsonl").read_text().splitlines()]
         holds, singular = count_lme4(size)
         for kind, words in kinds.items():
-            shares = [format_share([x for row in rows for x in row[name][kind]]) for name in METHODS]
+            shares = [format_share([row[name][kind] for row in rows]) for name in METHODS]
             theirs = format_share(holds[kind]) if kind in holds else ""
-            theirs += (
-                f" of {len(holds[kind])}" if kind == "sds" else f", {np.mean(singular):.0%} singular" if theirs else ""
-            )
+            notes = {
+                "sds": f", {sum(map(len, holds['sds']))} intervals",
+                "beta": f", {len(singular):,} fits, {np.mean(singular):.0%} singular",
+            }
+            theirs += notes.get(kind, "")
             cells.append([str(size), f"{len(rows):,}", words, *shares, theirs])
     for row in cells:
         print("\n".join(f"   {'* -' if number == 0 else '  -'} {cell}".rstrip() for number, cell in enumerate(row)))

@@ -87,7 +87,7 @@ def test_what_is_checked(change, message):
 
 def test_checked():
     same(Rows.checked(likelihoods.Probit(), X, [1, 0, 1, 1], OFFSET, WEIGHTS), (X, Y, OFFSET, WEIGHTS, None, None))
-    assert Rows.checked(likelihoods.Probit(), X, Y, None, np.zeros(4), some=False).used().n == 0
+    assert Rows.checked(likelihoods.Probit(), X, Y, None, np.zeros(4), needs_rows=False).used().n == 0
 
 
 @pytest.mark.parametrize("likelihood", [likelihoods.Binomial(), likelihoods.Interval()])

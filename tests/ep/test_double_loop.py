@@ -99,6 +99,32 @@ def test_free_energy_of_power_ep_is_minus_its_evidence():
     np.testing.assert_allclose(implied, (full.sites.tau, full.sites.rho), rtol=OPTIMUM)
 
 
+@pytest.mark.parametrize("likelihood", [likelihoods.Probit(), likelihoods.StudentT(3.0, 0.5), likelihoods.Poisson()])
+def test_cavities_of_given_moments_are_the_same_from_any_start(likelihood):
+    """From flat sites, from the sites of EP, and from the cavities of other moments; each has the moments required."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(15, 2))
+    y = rng.poisson(2.0, 15) + 0.0 if likelihood == likelihoods.Poisson() else np.sign(rng.normal(size=15))
+    full = GLM(likelihood).fit(X, y, tol=1e-8)
+    with Threads(1) as threads:
+        geometry, sites = Dense(X, None, np.zeros(2), np.ones(2), threads), Sites(likelihood, y)
+        at = full.sites.tau, full.sites.rho
+        belief = geometry.sharpen(geometry.belief(*geometry.gather(*at)), 1.5)
+        value, tau, rho, cavities = evaluate_free_energy(geometry, sites, belief, None)
+        nearby = evaluate_free_energy(geometry, sites, geometry.sharpen(belief, 1.1), None)[-1]
+        for start in (at, nearby):
+            other = evaluate_free_energy(geometry, sites, belief, start)
+            assert other[0] == pytest.approx(value, rel=AT_REST)
+            np.testing.assert_allclose(other[1:3], (tau, rho), rtol=OPTIMUM)
+        mean, variance = geometry.values(belief, slice(None), X)
+    sd = np.sqrt(variance)
+    _, match_tau, match_rho = sites.match(slice(None), mean + sd * cavities.t / cavities.r, variance / cavities.r)
+    precision = cavities.r / variance + match_rho
+    np.testing.assert_allclose(1.0 / precision, variance, rtol=OPTIMUM)
+    tilted_mean = (cavities.r * mean / variance + cavities.t / sd + match_tau) / precision
+    np.testing.assert_allclose((tilted_mean - mean) / sd, 0.0, atol=OPTIMUM)
+
+
 def test_what_a_step_has_to_achieve():
     assert is_accepted(1.0, 0.9, 0.5, 0.5, 0.0)
     assert not is_accepted(1.0, 1.0 - 1e-5, 0.5, 0.5, np.inf)  # it fell, but not by its share

@@ -119,11 +119,14 @@ def test_gradients_are_those_of_the_evidence(processes):
             assert gradient[k, j] == pytest.approx(slope, abs=SLOPES)
 
 
-def exact_gram(p, t):
-    """The covariance matrix of a process of variance and lengthscale one, in the digits of mpmath."""
-    poly = {1: lambda s: 1, 2: lambda s: 1 + s, 3: lambda s: 1 + s + s * s / 3}[p]
-    s = [[mp.sqrt(2 * p - 1) * abs(mp.mpf(a) - mp.mpf(b)) for b in t] for a in t]
-    return mp.matrix([[poly(value) * mp.exp(-value) for value in row] for row in s])
+def exact_gram(processes, t):
+    """The covariance matrix of a sum of processes (p, length, variance), in the digits of mpmath."""
+    out = mp.zeros(len(t))
+    for p, length, variance in processes:
+        poly = {1: lambda s: 1, 2: lambda s: 1 + s, 3: lambda s: 1 + s + s * s / 3}[p]
+        s = [[mp.sqrt(2 * p - 1) * abs(mp.mpf(a) - mp.mpf(b)) / length for b in t] for a in t]
+        out += mp.matrix([[variance * poly(value) * mp.exp(-value) for value in row] for row in s])
+    return out
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -134,7 +137,7 @@ def test_no_digits_are_lost_where_times_are_close(p, ratio):
     t = np.cumsum(rng.uniform(0.5, 1.5, 25)) * ratio
     y, noise = np.sin(t) + 0.3 * rng.normal(size=25), 0.1
     with mp.workdps(60):
-        K = exact_gram(p, t) + mp.mpf(noise) * mp.eye(25)
+        K = exact_gram([(p, 1.0, 1.0)], t) + mp.mpf(noise) * mp.eye(25)
         x = mp.matrix([mp.mpf(value) for value in y])
         expected = float(-((x.T * mp.lu_solve(K, x))[0] + mp.log(mp.det(K)) + 25 * mp.log(2 * mp.pi)) / 2)
     log_determinant, square, *_ = run([(p, 1.0, 1.0)], t, np.full(25, 1 / noise), y / noise)
@@ -142,21 +145,23 @@ def test_no_digits_are_lost_where_times_are_close(p, ratio):
     assert value == pytest.approx(expected, abs=SOLVES)
 
 
-@pytest.mark.parametrize("p", [1, 2, 3])
-def test_no_digits_are_lost_where_noise_is_small(p):
+@pytest.mark.parametrize("scale", [1.0, 1e-100, 1e100])
+def test_no_digits_are_lost_where_noise_is_small(processes, scale):
     """Noise of 1e-14 at equal times: P - u u' rho/scale is 1e-14 with an error of 1e-16, means are off by 2e-4."""
-    t, noise = np.array([0.0, 0.4, 1.0, 1.0, 1.0, 1.0, 1.7, 2.0, 2.0]), 1e-14
+    t, noise = np.array([0.0, 0.4, 1.0, 1.0, 1.0, 1.0, 1.7, 2.0, 2.0]), 1e-14 * scale**2
+    processes = [(p, length, variance * scale**2) for p, length, variance in processes]
     y = 2.0 ** -np.arange(9.0) + 1e-7 * np.sin(np.arange(9.0))  # equal times differ by some sds of the noise
     y[2:6], y[7:] = 0.25 + 1e-7 * np.sin(np.arange(4.0)), 0.5 + 1e-7 * np.sin(np.arange(2.0))
+    y = y * scale
     with mp.workdps(80):
-        gram, exact_noise = exact_gram(p, t), mp.mpf(noise)
+        gram, exact_noise = exact_gram(processes, t), mp.mpf(noise)
         inverse = mp.inverse(gram + exact_noise * mp.eye(9))
         x = mp.matrix(y.tolist())
         means = np.array((x - exact_noise * (inverse * x)).tolist(), dtype=float)[:, 0]
         variances = np.array([float(exact_noise - exact_noise**2 * inverse[i, i]) for i in range(9)])
         expected = float(-((x.T * inverse * x)[0] + mp.log(mp.det(gram + exact_noise * mp.eye(9)))) / 2)
     sites = np.full(9, 1.0 / noise), y / noise
-    log_determinant, square, proper, mean, variance, *_ = run([(p, 1.0, 1.0)], t, *sites)
+    log_determinant, square, proper, mean, variance, *_ = run(processes, t, *sites)
     assert proper
     np.testing.assert_allclose(variance, variances, rtol=AT_REST)
     np.testing.assert_allclose((mean - means) / np.sqrt(variances), 0.0, atol=ROOT_EPS)  # y is rounded by 1e-9 sds
@@ -190,3 +195,14 @@ def test_interpolation_is_a_row_without_a_site(processes):
     S = np.linalg.solve(truth + np.diag(1.0 / rho[: after[2]]), cross)
     assert variance[2] == pytest.approx(gram[-1, -1] - cross @ S, rel=LOSSES)
     assert mean[2] == pytest.approx(S @ (g / rho)[: after[2]], rel=LOSSES, abs=ROUNDING)
+
+
+def test_gradients_do_not_depend_on_the_unit_of_y(processes):
+    """A unit that is a power of two changes no digit: squares of precisions once left the range of float64."""
+    t, rho, g = rows(3)
+    *_, curvature, gradient = run(processes, t, rho, g)
+    for unit in (2.0**340, 2.0**-340):
+        scaled = [(p, length, variance * unit**2) for p, length, variance in processes]
+        *_, scaled_curvature, scaled_gradient = run(scaled, t, rho / unit**2, g / unit)
+        np.testing.assert_array_equal(scaled_curvature * unit**2, curvature)
+        np.testing.assert_array_equal(scaled_gradient, gradient)

@@ -168,6 +168,7 @@ def test_what_is_refused_of_new_rows(effect, settings, error, message):
     ("arguments", "settings", "error", "message"),
     [
         (("x1",), {"method": "1step"}, ValueError, "X must be the rows of the fit once more"),
+        ((3,), {}, ValueError, "X must be the rows of the fit for f of one of them, or new_rows others, got neither"),
         (("x1", ROWS), {"method": "cumulants"}, ValueError, "method must be 'factors' or '1step'"),
         (("x1", ROWS), {"method": "laplace"}, ValueError, "method must be one of"),
         ((100, ROWS), REST, ValueError, "effect must be a row that is in use, below 100, got 100"),
@@ -179,6 +180,21 @@ def test_what_is_refused_of_new_rows(effect, settings, error, message):
 def test_what_is_refused(rare, arguments, settings, error, message):
     with pytest.raises(error, match=message):
         rare.marginal(*arguments, **settings)
+
+
+def test_marginals_name_themselves_in_one_line(rare):
+    new = rare.rows(np.ones((1, 1)), {"g": [24]})
+    several = (
+        rare.marginal("x1"),
+        rare.marginal(("g", 0)),
+        rare.marginal(2, ROWS, **REST),
+        rare.marginal(0, new_rows=new),
+    )
+    assert [marginal.name for marginal in several] == ["x1", "g, 0", "f of row 2", "f of new row 0"]
+    low, high = several[2].interval()
+    text = f"sd {several[2].sd:.4g}, 95 % in [{low:.4g}, {high:.4g}]"
+    assert repr(several[2]) == f"TabulatedMarginal of f of row 2: mean {several[2].mean:.4g}, {text}"
+    assert repr(several[0]).startswith("Marginal of x1: mean ")
 
 
 def test_processes_have_their_rows():

@@ -1,5 +1,7 @@
 """Posteriors of GLMs and Gaussian processes integrated over hyperparameters, against integrals by brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
@@ -65,6 +67,16 @@ def test_the_shape_of_gamma_distributions_by_quadrature(times):
     new = shapes * (np.log(shapes) - f + np.log(y) - y * np.exp(-f)) - np.log(y) - special.gammaln(shapes)
     expected = integrate.simpson(integrate.simpson(np.exp(new) * joint, x=f, axis=1), x=logs) / total
     assert times.log_density(np.ones((1, 1)), [y])[0] == pytest.approx(np.log(expected), abs=0.005)
+
+
+def test_power_ep_has_no_corrections():
+    X, y = np.column_stack([np.ones(6), np.arange(6.0)]), [0, 1, 0, 1, 1, 1]
+    message = "integrate must be False or 'auto' with power=0.5"
+    for model in (cavity.GLM("logit"), cavity.GaussianProcess("rbf", "logit"), cavity.MixedGLM("g", "logit")):
+        arguments = {"groups": {"g": [0, 0, 1, 1, 2, 2]}} if isinstance(model, cavity.MixedGLM) else {}
+        with pytest.raises(ValueError, match=message):
+            replace(model, integrate="grid").fit(X, y, power=0.5, **arguments)
+        assert replace(model, integrate="auto").fit(X, y, power=0.5, **arguments).integration is None
 
 
 def test_a_marginal_of_a_hyperparameter_is_a_distribution(times):

@@ -11,10 +11,10 @@ X = np.arange(8.0).reshape(4, 2)
 NONE = dict.fromkeys(("offset", "exposure", "noise_variance", "sample_weight"))
 
 
-def observe(likelihood, y, default=None, some=True, fitted=None, **columns):
+def observe(likelihood, y, default=None, needs_rows=True, fitted=None, **columns):
     dataset = Dataset.open(X, {"y": y} | NONE | columns)
     more = {} if default is None else {"default": default}
-    return Observations.of(likelihood, dataset, some=some, fitted=fitted, **more)
+    return Observations.of(likelihood, dataset, needs_rows=needs_rows, fitted=fitted, **more)
 
 
 def test_y_chooses_the_likelihood_and_labels_are_numbered():
@@ -60,4 +60,4 @@ def test_what_is_wrong_is_named(likelihood, columns, message):
 
 
 def test_weights_may_all_be_zero_where_that_changes_nothing():
-    assert observe(Gaussian(), [0.0] * 4, some=False, sample_weight=[0.0] * 4).weights.tolist() == [0.0] * 4
+    assert observe(Gaussian(), [0.0] * 4, needs_rows=False, sample_weight=[0.0] * 4).weights.tolist() == [0.0] * 4

@@ -71,7 +71,7 @@ def test_no_row_is_left(tmp_path):
     for table in (np.full((3, 2), np.nan), tmp_path / "X.npy"):
         with pytest.raises(ValueError, match="X must have rows without missing values, got none"):
             Dataset.open(table).leave_out("drop")
-        none = Dataset.open(table).leave_out("drop", some=False)
+        none = Dataset.open(table).leave_out("drop", needs_rows=False)
         assert none.dropped.n_rows == 3
         assert none.X.shape == (0, 2)
 

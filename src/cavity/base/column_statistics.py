@@ -123,8 +123,8 @@ def weighted_median(values, weights=None):
 
 def robust_spread(values, weights=None):
     """Return 1.4826 times the median absolute deviation of numbers (N,), or their sd if that is 0, or else 1."""
-    apart = np.abs(values - weighted_median(values, weights))
-    robust = MAD_TO_SD * weighted_median(apart, weights)
+    deviation = np.abs(values - weighted_median(values, weights))
+    robust = MAD_TO_SD * weighted_median(deviation, weights)
     return float(robust or column_scales(values[:, None], weights)[1][0] or 1.0)
 
 

@@ -91,7 +91,7 @@ def take_rows(column, index):
     return column[index]
 
 
-def complete_rows(columns, missing, argument="data", *, some=True):
+def complete_rows(columns, missing, argument="data", *, needs_rows=True):
     """Return the numbers of the rows in which every column has a value, and the `DroppedRows`.
 
     Parameters
@@ -102,7 +102,7 @@ def complete_rows(columns, missing, argument="data", *, some=True):
         What is done about rows without a value.
     argument : str, default "data"
         What the table is called in messages.
-    some : bool, default True
+    needs_rows : bool, default True
         Whether a row must be left.
 
     Returns
@@ -115,7 +115,7 @@ def complete_rows(columns, missing, argument="data", *, some=True):
     Raises
     ------
     ValueError
-        If a row is without a value, and missing is "raise"; if none is left but `some` must be.
+        If a row is without a value, and missing is "raise"; if `needs_rows` and none is left.
     """
     arrays.check_choice(missing, "missing", MISSING_CHOICES)
     masks = {
@@ -132,7 +132,7 @@ def complete_rows(columns, missing, argument="data", *, some=True):
         message = f"must have a value in every row, got missing values of {described}"
         raise error_of(argument, f"{message}; {DROP_WAY_OUT}")
     index = np.flatnonzero(~np.any(list(masks.values()), axis=0))
-    if some and not len(index):
+    if needs_rows and not len(index):
         names = join_names(list(counts))
         raise error_of(
             argument, f"must have rows without missing values, got none: each has no value in one of {names}"

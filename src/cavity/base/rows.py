@@ -39,12 +39,12 @@ class Rows:
     f_known: np.ndarray | None = None
 
     @classmethod
-    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, some=True):
+    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, needs_rows=True):
         """Return the rows of a checked X, all else checked here; weights may all be zero unless `some`."""
         n = X.shape[0]
         y = check_observations(likelihood, y, n)
         offset = None if offset is None else check_row_vector(offset, "offset", n)
-        weights = None if sample_weight is None else check_row_weights(sample_weight, n, some=some)
+        weights = None if sample_weight is None else check_row_weights(sample_weight, n, needs_rows=needs_rows)
         return cls(X, y, offset, weights, noise)
 
     def named(self):
@@ -215,12 +215,12 @@ def check_observations(likelihood, y, n):
     return np.ascontiguousarray(y_checked)  # kernels need contiguous rows; y may be a column of a table
 
 
-def check_row_weights(value, n, *, some=True):
+def check_row_weights(value, n, *, needs_rows=True):
     """Return n weights, one per row of X: none negative and, unless `some` is False, not all zero."""
     weights = check_row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))
         raise arrays.error_of("sample_weight", f"must not be negative, got {float(weights[row])!r} in row {row}")
-    if some and not np.any(weights > 0):
+    if needs_rows and not np.any(weights > 0):
         raise arrays.error_of("sample_weight", "must be positive in some row, got zeros only")
     return weights

@@ -29,7 +29,7 @@ def serialize(record, posterior):
     settings : dict
         As JSON has them.
     """
-    formed = {name: apart(getattr(posterior, name)) for name, (apart, _) in record.forms.items()}
+    formed = {name: take(getattr(posterior, name)) for name, (take, _) in record.forms.items()}
 
     def present(table):
         for entry, form in table.items():

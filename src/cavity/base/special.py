@@ -87,8 +87,8 @@ def quotient_difference(y1, x1, y2, x2, difference=None):
     (y1, i), (x2, j), (y2, k), (x1, m) = (np.frexp(number) for number in (y1, x2, y2, x1))
     first, first_rest = exact_product(y1, x2)
     second, second_rest = exact_product(y2, x1)
-    apart = i + j - k - m  # the exponents of the products
-    return (np.ldexp(first, apart) - second + (np.ldexp(first_rest, apart) - second_rest)) / second
+    exponents = i + j - k - m  # the exponents of the products
+    return (np.ldexp(first, exponents) - second + (np.ldexp(first_rest, exponents) - second_rest)) / second
 
 
 def exact_product(a, b):

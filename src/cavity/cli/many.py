@@ -94,10 +94,10 @@ def report(table, posterior, effect, seconds):
     """Yield the lines of the printed result."""
     yield f"{table.source}: {posterior.n_samples} rows, {format_count(len(posterior), 'response')}"
     yield from repr(posterior).splitlines()[1:]
-    whole = posterior.table(effect)
-    order = np.argsort(whole.columns["lfsr"], kind="stable")[:MOST_ROWS_PRINTED]
-    columns = {name: [values[i] for i in order] for name, values in whole.columns.items()}
-    shown = Table(whole.title, tuple(whole.names[i] for i in order), columns, whole.formats)
+    effects = posterior.table(effect)
+    order = np.argsort(effects.columns["lfsr"], kind="stable")[:MOST_ROWS_PRINTED]
+    columns = {name: [values[i] for i in order] for name, values in effects.columns.items()}
+    shown = Table(effects.title, tuple(effects.names[i] for i in order), columns, effects.formats)
     yield from repr(shown).splitlines()
     yield f"  the clearest {len(order)} of {len(posterior)}" if len(order) < len(posterior) else "  all of them"
     yield "fit"

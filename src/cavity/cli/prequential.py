@@ -113,8 +113,8 @@ def _compute_scores(likelihood, y, mean, variance):
         expected = likelihood.expected(mean, variance)
     except (NotImplementedError, ValueError):  # there is no mean of an observation
         expected = mean
-    apart = np.abs(compute_pit(likelihood, y, mean, variance) - 0.5)
-    return np.column_stack([(y - expected) ** 2, density, *(apart <= 0.5 * p for p in INTERVAL_LEVELS)])
+    distance = np.abs(compute_pit(likelihood, y, mean, variance) - 0.5)
+    return np.column_stack([(y - expected) ** 2, density, *(distance <= 0.5 * p for p in INTERVAL_LEVELS)])
 
 
 def compute_pit(likelihood, y, mean, variance):
@@ -134,6 +134,6 @@ def compute_pit(likelihood, y, mean, variance):
     else:
         centred = NODE_PROBABILITIES - 0.5
         noise = -likelihood.scale * np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
-    apart = (y - mean)[:, None] - noise
+    difference = (y - mean)[:, None] - noise
     with np.errstate(over="ignore"):  # the variance of f may be 0
-        return np.mean(special.ndtr(apart / np.maximum(sd, np.finfo(float).tiny)), axis=1)
+        return np.mean(special.ndtr(difference / np.maximum(sd, np.finfo(float).tiny)), axis=1)

@@ -43,7 +43,7 @@ class CombinedProgram(UncompiledProgram):
         return np.concatenate([program.contract(X, weight, Z, threads) for program, weight in pairs])
 
     def contract_inputs(self, X, weights, Z, threads):
-        """There are no derivatives in rows: a part that a user wrote says so."""
+        """There are no derivatives in rows: a part that a user wrote raises the error."""
         pairs = self._weighted(weights, lambda program: self._matrix(program, X, Z, threads))
         return sum(program.contract_inputs(X, weight, Z, threads) for program, weight in pairs)
 

@@ -334,4 +334,4 @@ class ReferenceRows:
         """Write the covariances of rows X (n, D) with Z into out (n, M)."""
         if self._target.fill(np.ascontiguousarray(X), out) < len(X):
             with Threads(1) as threads:
-                self.program.cross(X, self.Z, out, threads)  # or it says what is wrong
+                self.program.cross(X, self.Z, out, threads)  # or raise the error

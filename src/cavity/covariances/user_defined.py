@@ -96,7 +96,7 @@ class UserDefined(Public):
         """Raise TypeError or ValueError unless there is a Gram matrix, and parameters are positive."""
         kind = type(self).__name__
         if type(self).gram is UserDefined.gram:
-            self.gram(None)  # which says what is missing
+            self.gram(None)  # raises the error that names what is missing
         for name in self._slots:
             value = arrays.check_finite_array(getattr(self, name), f"{name} of {kind}", ndim=(0, 1))
             arrays.check_not_empty(value.shape, f"{name} of {kind}")

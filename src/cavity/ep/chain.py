@@ -1,8 +1,8 @@
 """The geometry of chains in time: sites on f = base + g, g a sum of Matern processes over one column, linear in N.
 
 The rows may come in any order; equal times are rows with no step between them. The states, the filter and the smoother
-are in the kernel `chain`, beliefs are those of function values (`latent.LatentBelief`), and so are the sums (h, g) of
-the engine: rho and tau - rho base, (N,) each.
+are in the kernel `chain`, whose states of a sum have g in place of the value of the first process. Beliefs are those of
+function values (`latent.LatentBelief`), and so are the sums (h, g) of the engine: rho and tau - rho base, (N,) each.
 """
 
 from functools import cached_property
@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from cavity import _core
-from cavity.ep.geometry import ROW_GROUPS, RowwiseGeometry
+from cavity.ep.geometry import ROW_GROUPS, DifferenceGeometry
 from cavity.ep.latent import LatentBelief
 from cavity.runs.executors import split_range
 
@@ -19,7 +19,6 @@ _kernel = _core.best("chain")
 MAX_STATES = _kernel.max_states  # of all processes of a sum together
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 FAR_STEP = 750.0  # lam dt from which exp(-2 lam dt) is zero
-DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
 
 
 def find_transitions(blocks, gaps):
@@ -47,6 +46,14 @@ def find_firsts(blocks):
     """Return the places of the values of the processes among all states, (B,)."""
     sizes = blocks[:, 0].astype(np.intp)
     return np.cumsum(sizes) - sizes
+
+
+def find_sum(blocks):
+    """Return T (S, S), which puts the sum of the processes in place of the value of the first, and its inverse."""
+    out = np.eye(int(np.sum(blocks[:, 0])))
+    inverse, others = out.copy(), find_firsts(blocks)[1:]
+    out[0, others], inverse[0, others] = 1.0, -1.0
+    return out, inverse
 
 
 def unpack(packed, p):
@@ -134,13 +141,13 @@ class ChainFilter:
 
     def carry(self, start, stop):
         """Return the product of (I - k h')A of rows start to stop, later ones on the left, k = rho P h."""
-        firsts, p = find_firsts(self.blocks), int(np.sum(self.blocks[:, 0]))
-        out = np.eye(p)
+        to_sum, from_sum = find_sum(self.blocks)
+        out, p = np.eye(len(to_sum)), len(to_sum)
         for first in range(start, stop, MATCHED_ROWS):
             part = slice(first, min(first + MATCHED_ROWS, stop))
-            A = find_transitions(self.blocks, self.times.gaps[part])
-            gains = self.h[part, None] * unpack(self.moments[part], p)[:, :, firsts].sum(axis=2)
-            steps = A - gains[:, :, None] * A[:, None, firsts].sum(axis=2)
+            A = to_sum @ find_transitions(self.blocks, self.times.gaps[part]) @ from_sum
+            gains = self.h[part, None] * unpack(self.moments[part], p)[:, :, 0]
+            steps = A - gains[:, :, None] * A[:, None, 0]
             while len(steps) > 1:
                 even = len(steps) // 2 * 2
                 steps = np.concatenate([steps[1:even:2] @ steps[:even:2], steps[even:]])
@@ -180,10 +187,10 @@ class ChainSmoother:
         That of the states at i and a later j is P_i L'(I - G_j P_j), with P of the filter, L from `carry` of the rows
         after i up to j, and G of the smoother: P. de Jong, The diffuse Kalman filter, Annals of Statistics 19, 1991.
         """
-        firsts, p = find_firsts(self.filtered.blocks), int(np.sum(self.filtered.blocks[:, 0]))
-        spreads = unpack(self.filtered.moments[rows], p)[:, :, firsts].sum(axis=2)  # P h
+        p = int(np.sum(self.filtered.blocks[:, 0]))
+        spreads = unpack(self.filtered.moments[rows], p)[:, :, 0]  # P h
         ends = -np.einsum("nij,nj->ni", unpack(self.slopes[rows], p), spreads)
-        ends[:, firsts] += 1.0
+        ends[:, 0] += 1.0
         out, carried = np.empty((len(rows), len(rows))), spreads.T.copy()
         for j in range(len(rows)):
             if j:
@@ -192,7 +199,7 @@ class ChainSmoother:
         return out
 
 
-class Chain(RowwiseGeometry):
+class Chain(DifferenceGeometry):
     """Function values of a sum of Matern processes over one column; see the head of the file."""
 
     parallel_only = True
@@ -242,23 +249,11 @@ class Chain(RowwiseGeometry):
         scaled = np.sqrt(0.5) * h * belief.variance
         return np.append(scaled, (g - h * belief.mean) * np.sqrt(belief.variance))
 
-    def slope(self, belief, h, g):
-        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments of f.
-
-        These are a central difference of those of two beliefs nearby.
-        """
-        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
-        if not 0.0 < length < np.inf:
-            return length
-        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
-        while None in ends:
-            ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
-            part = 0.1 * part if None in ends else part
-        up, down = ends
-        # natural parameters (g, -h/2) against moments (E f, E f^2)
+    def pair_moments(self, up, down, step, h, g):
+        """Natural parameters (g, -h/2) times the derivative of the moments (E f, E f^2)."""
         by_mean = (up.mean - down.mean) @ (g - h * 0.5 * (up.mean + down.mean))
         by_variance = 0.5 * h @ (down.variance - up.variance)
-        return max(0.0, float(by_mean + by_variance) / (2.0 * part))
+        return (by_mean + by_variance) / (2.0 * step)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

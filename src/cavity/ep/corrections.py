@@ -88,10 +88,10 @@ def _evaluate_tilted(sites, part, f, m, v):
 def _standardise(t, nodes):
     """Return standardised third and fourth cumulants (2, n) of densities t (n, nodes)."""
     weights = t / np.sum(t, axis=1, keepdims=True)
-    apart = nodes - (weights @ nodes)[:, None]
-    square = apart * apart
+    centred = nodes - (weights @ nodes)[:, None]
+    square = centred * centred
     second = np.einsum("ij,ij->i", weights, square)
-    third = np.einsum("ij,ij,ij->i", weights, square, apart)
+    third = np.einsum("ij,ij,ij->i", weights, square, centred)
     return np.stack([third / second**1.5, np.einsum("ij,ij,ij->i", weights, square, square) / second**2 - 3.0])
 
 

@@ -66,7 +66,7 @@ class DoubleLoop:
     """A descent of the free energy from given sites; `belief`, `tau`, `rho` and `changes` hold its result.
 
     It takes at most `max_iter` steps from all its starts together. `energy(belief, cavities)` returns F, the implied
-    sites and their cavities; its second argument are nearby cavities, or None.
+    sites and their cavities; its second argument are nearby cavities, nearby sites, or None.
     """
 
     def __init__(self, geometry, energy, tau, rho, max_iter, tol):
@@ -79,16 +79,18 @@ class DoubleLoop:
         """Descend from beliefs of growing precision until one start succeeds; return the status."""
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
+        sites = self.tau, self.rho
         for factor in START_PRECISION_FACTORS:
-            status = self.descend(self.geometry.sharpen(start, factor), job.substage(f"double loop {factor:g}"))
+            stage = job.substage(f"double loop {factor:g}")
+            status = self.descend(self.geometry.sharpen(start, factor), stage, sites)
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
             failed = NO_PROGRESS if status == NO_PROGRESS else failed  # the more informative status
         return failed
 
-    def descend(self, belief, job):
-        """Go downhill from a belief, appending to the changes; return the status."""
-        point = self._evaluate(belief, None)
+    def descend(self, belief, job, sites=None):
+        """Go downhill from a belief, with nearby sites or None, appending to the changes; return the status."""
+        point = self._evaluate(belief, sites)
         if point is None or not np.isfinite(point.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
@@ -127,7 +129,7 @@ class DoubleLoop:
         return state | {"last": history.last, "pairs": list(history.pairs)}
 
     def _evaluate(self, belief, start):
-        """Return the EnergyPoint of a belief, None if it is not proper; `start` are nearby cavities."""
+        """Return the EnergyPoint of a belief, None if it is not proper; `start` are nearby cavities or sites."""
         return None if belief is None else EnergyPoint(belief, *self.energy(belief, start))
 
     def _find_target(self, point, h, g):

@@ -12,6 +12,7 @@ from cavity.ep.site_updates import renew_sites
 
 ROW_GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
 MIN_STEP_SHARE = 1e-100  # part of the way to other sums that is tried
+DIFFERENCE_LENGTH = 1e-3  # of the step of central differences, in the metric of `coordinates`
 
 
 class Belief:
@@ -230,6 +231,25 @@ class RowwiseGeometry(Geometry):
     def gather(self, tau, rho):
         """(h, g) of given sites."""
         return self.sum_rows(rho.copy(), tau - rho * self.base)
+
+
+class DifferenceGeometry(RowwiseGeometry):
+    """Base of geometries whose `coordinates` are approximate; `slope` is exact up to a central difference of beliefs.
+
+    A subclass has `pair_moments(up, down, step, h, g)`: the change of the moments from one belief to the other over 2
+    step, times the natural parameters (g, -h/2).
+    """
+
+    def slope(self, belief, h, g):
+        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments."""
+        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
+        if not 0.0 < length < np.inf:
+            return length
+        step, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
+        while None in ends:
+            ends = [self.belief(belief.h + sign * step * h, belief.g + sign * step * g) for sign in (1.0, -1.0)]
+            step = 0.1 * step if None in ends else step
+        return max(0.0, float(self.pair_moments(*ends, step, h, g)))
 
 
 class MarginalBelief(Belief):

@@ -58,7 +58,7 @@ class RemoteDense(Dense):
     def in_groups(self, function, sites, at, *arguments, filled=False):
         """Call function(group, *known) for all `Group`s, see `Geometry`; `at` are vectors, or handles and None."""
         results, handles = self._over(function, sites, at, arguments, False)
-        results = [result for some in results for result in some]
+        results = [result for group in results for result in group]
         return results, self.fetch(handles) if filled else (None, None)
 
     def sums(self, function, sites, at, *arguments, new=None):

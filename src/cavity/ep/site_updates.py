@@ -61,7 +61,7 @@ def renew_sites(sites, part, mean, variance, tau, rho, up, down):
     proper &= is_within_float64(match_tau, match_rho)
     d_rho = np.where(proper, match_rho / fraction - rho, 0.0)  # (2)
     damping = np.where(d_rho >= 0, up, down)
-    tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
+    tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)  # (2)
     return tau, rho + damping * d_rho, int(np.sum(~proper))
 
 
@@ -86,7 +86,7 @@ def visit_sites(sites, block, f, joint, tau, rho, up, down):
         if not (proper[0] and variance + sites.part(sites.residual, row)[0] > 0.0):
             skipped += 1
             continue
-        log_z, match_tau, match_rho = sites.match(row, m, v)
+        log_z, match_tau, match_rho = sites.match(row, m, v)  # (tau*, rho*)
         d_tau, d_rho = match_tau[0] / fraction[0] - tau[j], match_rho[0] / fraction[0] - rho[j]  # (2)
         damping = up if d_rho >= 0 else down
         if fraction[0] < 1.0 and damping > fraction[0] and 1.0 + damping * d_rho * variance < 0.5:
@@ -100,6 +100,6 @@ def visit_sites(sites, block, f, joint, tau, rho, up, down):
         tau[j] += d_tau
         rho[j] += d_rho
         column = joint[j, j + 1 :]  # s of (3), for the sites still to be visited
-        f[j + 1 :] += (d_tau - d_rho * f[j]) / scale * column
-        joint[j + 1 :, j + 1 :] -= d_rho / scale * np.outer(column, column)
+        f[j + 1 :] += (d_tau - d_rho * f[j]) / scale * column  # (3)
+        joint[j + 1 :, j + 1 :] -= d_rho / scale * np.outer(column, column)  # (3)
     return skipped, total

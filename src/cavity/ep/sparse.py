@@ -28,19 +28,20 @@ References
    circuit study", PICA Conference Proceedings, 1973.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from cavity.base.lazy_scipy import linalg, sparse
-from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
+from cavity.ep.geometry import ROW_GROUPS, DifferenceGeometry, MarginalBelief
 from cavity.linalg.row_pairs import RowPairs, subtract_products
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
-DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
+SMALLEST_NUMBER = float(np.finfo(float).tiny)  # that has all digits
 
 
 class Pattern:
@@ -147,10 +148,11 @@ class Kriging:
 
 def _invert_root(matrix):
     """Return L^-1 for the Cholesky factor L of a matrix, and its log determinant; ArithmeticError if it has none."""
-    unit = 1.0 / np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
-    if matrix.shape == (1, 1) and 0.0 < matrix[0, 0] < np.inf:  # calls of LAPACK would take longer
-        root = np.sqrt(matrix * unit * unit)
-        return unit / root, float(2.0 * np.log(root[0, 0] / unit[0]))
+    if matrix.shape == (1, 1) and 0.0 < matrix[0, 0] < np.inf:  # calls of LAPACK, or for arrays, would take longer
+        unit = 1.0 / math.sqrt(max(matrix[0, 0], SMALLEST_NUMBER))
+        root = math.sqrt(matrix[0, 0] * unit * unit)
+        return np.full((1, 1), unit / root), float(2.0 * np.log(root / unit))
+    unit = 1.0 / np.sqrt(np.maximum(np.diagonal(matrix), SMALLEST_NUMBER))
     try:
         root = np.linalg.cholesky(0.5 * (matrix + matrix.T) * unit * unit[:, None])
     except np.linalg.LinAlgError:
@@ -183,7 +185,7 @@ class SparseBelief(MarginalBelief):
         return self.prior_gap() - 0.5 * self.trace
 
 
-class Sparse(RowwiseGeometry):
+class Sparse(DifferenceGeometry):
     """Rows on a `Pattern`, a prior and offsets; see the head of the file.
 
     `first(sites, options)` returns the sites to start from, tau and rho (N,), or None.
@@ -244,7 +246,7 @@ class Sparse(RowwiseGeometry):
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
             square = float(step @ pattern.product(self.prior_entries, step))
             trace = float(np.sum(pattern.times * h * inverse))
-        if not (np.isfinite([square, trace]).all() and np.isfinite(f_mean).all() and np.all(f_variance > 0)):
+        if not (math.isfinite(square + trace) and np.isfinite(f_mean).all() and (f_variance > 0.0).all()):
             return None
         log_ratio = log_determinant - self.precision.log_determinant
         return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace, solved)
@@ -282,24 +284,12 @@ class Sparse(RowwiseGeometry):
         scaled = h * sd[pattern.rows] * sd[pattern.columns] * np.sqrt(0.5 * pattern.times)
         return np.append(scaled, (g - pattern.product(h, belief.step)) * sd)
 
-    def slope(self, belief, h, g):
-        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments of a.
-
-        These are a central difference of those of two beliefs nearby.
-        """
-        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
-        if not 0.0 < length < np.inf:
-            return length
-        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
-        while None in ends:
-            ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
-            part = 0.1 * part if None in ends else part
-        up, down = ends
+    def pair_moments(self, up, down, step, h, g):
+        """Natural parameters (g, -h/2) times the derivative of the moments (E a, E a a') less a0."""
         pattern, middle = self.pattern, 0.5 * (up.step + down.step)
-        moved, narrowed = (up.step - down.step) / (2.0 * part), (down.inverse - up.inverse) / (2.0 * part)
-        # natural parameters (g, -h/2) against moments (E a, E a a') less a0
-        by_mean = moved @ (g - pattern.product(h, middle))
-        return max(0.0, float(by_mean + 0.5 * np.sum(pattern.times * h * narrowed)))
+        by_mean = (up.step - down.step) / (2.0 * step) @ (g - pattern.product(h, middle))
+        narrowing = (down.inverse - up.inverse) / (2.0 * step)
+        return by_mean + 0.5 * np.sum(pattern.times * h * narrowing)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

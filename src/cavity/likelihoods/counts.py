@@ -100,11 +100,11 @@ class Poisson(_Count):
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""
         y = np.asarray(y, dtype=np.float64)
-        some = np.where(y > 0, y, 1.0)
+        positive_y = np.where(y > 0, y, 1.0)
         with np.errstate(over="ignore"):
             mean = np.exp(f)
-            above = _log_ratio(some, f, mean)  # log of mean/y
-            below = some * gap((mean - some) / some, above)
+            above = _log_ratio(positive_y, f, mean)  # log of mean/y
+            below = positive_y * gap((mean - positive_y) / positive_y, above)
         return np.where(y > 0, -below - _log_stirling(y), -mean)
 
     def conditional_variance(self, f: Any) -> FloatOrArray:
@@ -153,10 +153,10 @@ class NegativeBinomial(_Count):
 
     def _constant(self, y, dispersion=None):
         """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
-        r, some = self.dispersion if dispersion is None else dispersion, np.where(y > 0, y, 1.0)
-        n = r + some
-        remainder = binet(n) - binet(r) - _tabulate(binet, some)
-        return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
+        r, positive_y = self.dispersion if dispersion is None else dispersion, np.where(y > 0, y, 1.0)
+        n = r + positive_y
+        remainder = binet(n) - binet(r) - _tabulate(binet, positive_y)
+        return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * positive_y)), 0.0)
 
     def _encode(self, y):
         return y, _tabulate(self._constant, y)
@@ -173,11 +173,11 @@ class NegativeBinomial(_Count):
         """Log probability; see `Likelihood.log_p`."""
         check_closed(self)
         y, r = np.asarray(y, dtype=np.float64), self.dispersion
-        some = np.where(y > 0, y, 1.0)
-        n = r + some
+        positive_y = np.where(y > 0, y, 1.0)
+        n = r + positive_y
         with np.errstate(over="ignore"):
-            above = _log_ratio(some, f, np.exp(f))
-        below = n * _log_mean_rest(some / n, r / n, above)
+            above = _log_ratio(positive_y, f, np.exp(f))
+        below = n * _log_mean_rest(positive_y / n, r / n, above)
         return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
 
     def conditional_variance(self, f: Any) -> FloatOrArray:
@@ -246,9 +246,9 @@ class _Trials:
         p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
 
         def spread(f, i):
-            apart = self.conditional_mean(f) - p[i, None]
-            some = np.maximum(n[i, None], 1.0)
-            return self.conditional_variance(f, some) / some + some * apart**2
+            difference = self.conditional_mean(f) - p[i, None]
+            count = np.maximum(n[i, None], 1.0)
+            return self.conditional_variance(f, count) / count + count * difference**2
 
         return n * p, n * predictive.integrate(spread, mean, variance)
 
@@ -299,8 +299,8 @@ class Binomial(_Trials, _Compiled):
         """Log probability; see `Likelihood.log_p`. The last axis of y holds successes and trials."""
         y = np.asarray(y, dtype=np.float64)
         k, r = y[..., 0], y[..., 1] - y[..., 0]
-        some = (k > 0) & (r > 0)
-        a, b = np.where(some, k, 1.0), np.where(some, r, 1.0)
+        is_mixed = (k > 0) & (r > 0)
+        a, b = np.where(is_mixed, k, 1.0), np.where(is_mixed, r, 1.0)
         success, failure = self._log_odds(np.asarray(f, dtype=np.float64))
         above, below = success - _log_share(a, b), failure - _log_share(b, a)
         # beside the maximum the terms a u + b w of the logs of 1 + u and 1 + w cancel
@@ -309,7 +309,7 @@ class Binomial(_Trials, _Compiled):
         fall = np.where(near, -(a * gap(u, above) + b * gap(w, below)), a * above + b * below)
         top = binet(a + b) - binet(a) - binet(b) + 0.5 * (np.log((a + b) / a / b) - LOG_2PI)
         edge = np.where(k > 0, k * success, 0.0) + np.where(r > 0, r * failure, 0.0)
-        return np.where(some, top + fall, edge)
+        return np.where(is_mixed, top + fall, edge)
 
     def conditional_mean(self, f: Any, trials: Any = 1.0) -> FloatOrArray:
         """Mean of the successes; see `Likelihood.conditional_mean`."""

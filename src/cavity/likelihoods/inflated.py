@@ -182,11 +182,11 @@ class HurdlePoisson(_CountWithZeros):
         """Log probability; see `Likelihood.log_p`."""
         check_closed(self)
         y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
-        pi, some, rate = self.zero_probability, np.maximum(y, 1.0), np.exp(f)
+        pi, count, rate = self.zero_probability, np.maximum(y, 1.0), np.exp(f)
         small = np.clip(rate, SMALLEST_NUMBER, 1.0)
         # exp(y f - rate)/y! over 1 - exp(-rate) = rate exp(-rate) (1 + (exp(rate) - 1 - rate)/rate)
-        few = (some - 1.0) * f - special.gammaln(some + 1.0) - np.log1p(gap(np.expm1(small), small) / small)
-        many = Poisson().log_p(some, f) - log_one_minus_exp(f)
+        few = (count - 1.0) * f - special.gammaln(count + 1.0) - np.log1p(gap(np.expm1(small), small) / small)
+        many = Poisson().log_p(count, f) - log_one_minus_exp(f)
         return np.where(y == 0, np.log(pi), np.log1p(-pi) + np.where(rate < 1.0, few, many))
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
@@ -205,8 +205,8 @@ class HurdlePoisson(_CountWithZeros):
         """Probability of a count up to y; see `Likelihood.cdf`."""
         check_closed(self)
         y, rate = np.floor(y), np.maximum(np.exp(f), SMALLEST_NUMBER)
-        some = np.maximum(y, 0.0)
-        above = np.where(some > 0, special.gammainc(some + 1.0, rate) / -np.expm1(-rate), 1.0)
+        count = np.maximum(y, 0.0)
+        above = np.where(count > 0, special.gammainc(count + 1.0, rate) / -np.expm1(-rate), 1.0)
         return np.where(y < 0, 0.0, 1.0 - (1.0 - self.zero_probability) * np.minimum(above, 1.0))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:

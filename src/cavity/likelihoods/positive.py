@@ -254,11 +254,11 @@ class Tweedie(_Compiled):
         sd = np.sqrt(n * c)  # of the number of terms given their sum; 1 + a = 1/c
         many = sd > MAX_SUMMED_SD
         single = np.maximum(np.floor(n) - SUMMED_TERMS // 2, 1.0) + np.arange(SUMMED_TERMS)
-        apart = sd * np.resize(TRAPEZOIDAL_NODES, SUMMED_TERMS)
-        j = np.where(many, np.maximum(n + apart, 1.0), single)
-        u = np.where(many & (j > 1.0), -apart, n - j) / j  # n/j - 1
+        deviation = sd * np.resize(TRAPEZOIDAL_NODES, SUMMED_TERMS)
+        j = np.where(many, np.maximum(n + deviation, 1.0), single)
+        u = np.where(many & (j > 1.0), -deviation, n - j) / j  # n/j - 1
         exponent = -j / c * gap(u, np.log(n / j)) - binet(j) - binet(j * a)
-        unused = many & ((np.arange(SUMMED_TERMS) >= TRAPEZOIDAL_NODES.size) | (n + apart < 1.0))
+        unused = many & ((np.arange(SUMMED_TERMS) >= TRAPEZOIDAL_NODES.size) | (n + deviation < 1.0))
         total = special.logsumexp(np.where(unused, -np.inf, exponent), axis=-1)
         step = sd[..., 0] * (TRAPEZOIDAL_NODES[1] - TRAPEZOIDAL_NODES[0])
         total = total + np.where(many[..., 0], np.log(step), 0.0)
@@ -295,11 +295,11 @@ class Tweedie(_Compiled):
         """Log density, at zero log probability; see `Likelihood.log_p`."""
         y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
         b, c = self._split_power()
-        some = np.where(y > 0, y, 1.0)
-        d = _log_ratio(some, f, np.exp(f))  # log of mean/y
-        log_scale = b * np.log(some) - np.log(self.dispersion)
+        positive_y = np.where(y > 0, y, 1.0)
+        d = _log_ratio(positive_y, f, np.exp(f))  # log of mean/y
+        log_scale = b * np.log(positive_y) - np.log(self.dispersion)
         deviance = _grow(log_scale, b * d) / b + _grow(log_scale, -c * d) / c
-        return np.where(y > 0, self._constant(some) - deviance, -np.exp(self._log_terms(f)))
+        return np.where(y > 0, self._constant(positive_y) - deviance, -np.exp(self._log_terms(f)))
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean exp(f); see `Likelihood.conditional_mean`."""

@@ -183,9 +183,9 @@ def find_normal_mixture_quantiles(weights, q, means, variances):
     def cdf(y, rows):
         out = np.empty(len(rows))
         for first in range(0, len(rows), step):
-            some = rows[first : first + step]
+            part = rows[first : first + step]
             with np.errstate(over="ignore"):
-                z = (y[first : first + step] - means[:, some]) / sds[:, some]
+                z = (y[first : first + step] - means[:, part]) / sds[:, part]
             out[first : first + step] = weights @ special.ndtr(z)
         return out
 
@@ -211,9 +211,9 @@ def search_quantiles(cdf, q, start, step, discrete):
         start, step = np.floor(start), np.maximum(np.ceil(step), 1.0)
     low, high, at_low, at_high = _bracket_quantiles(cdf, q, start, step, discrete)
     for k in range(MAX_SEARCH_STEPS):
-        apart = high - low
+        width = high - low
         spacing = np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        tight = apart <= (np.maximum(1.0, spacing) if discrete else QUANTILE_TOLERANCE * step + 4.0 * spacing)
+        tight = width <= (np.maximum(1.0, spacing) if discrete else QUANTILE_TOLERANCE * step + 4.0 * spacing)
         todo = np.flatnonzero(~tight)
         if not todo.size:
             break

@@ -117,8 +117,8 @@ class Beta(_BetaShares, _Compiled):
         t = special.logit(y) - f
         near = np.abs(t) < 0.35
         # the divergence mu log(mu/y) + (1 - mu) log((1 - mu)/(1 - y))
-        apart = mu * (log_mu - log_y) + rest * (log_rest - log_other)
-        divergence = np.where(near, _log_mean_rest(mu, rest, np.where(near, t, 0.0)), apart)
+        relative_entropy = mu * (log_mu - log_y) + rest * (log_rest - log_other)
+        divergence = np.where(near, _log_mean_rest(mu, rest, np.where(near, t, 0.0)), relative_entropy)
         top = self._find_stirling(a, log_mu) + self._find_stirling(b, log_rest) - stirling(phi)
         return top - log_y - log_other - phi * divergence
 
@@ -197,13 +197,13 @@ class BetaBinomial(_BetaShares, _Trials, _Compiled):
         phi KL(share || m) + n KL(part/n || m), each part has terms that are not negative; then log Gamma functions.
         """
         phi, total = self.precision, shape + part
-        some, trials = np.where(part > 0, part, 1.0), np.maximum(n, 1.0)
+        positive_part, trials = np.where(part > 0, part, 1.0), np.maximum(n, 1.0)
         log_m = np.log(total) - np.log(phi + n)
-        apart = (part / trials - share) / (phi + n)  # m - share is n times this, part/n - m phi times
-        u, log_ratio = n * apart / share, np.where(part > 0, log_m - log_share, -np.log1p(n / phi))
-        above = np.where(np.abs(u) < 0.4, shape * gap(u, log_ratio), phi * n * apart - shape * log_ratio)
-        v = -phi * apart * trials / some
-        below = np.where(part > 0, part * gap(v, log_m - np.log(some / trials)), n * total / (phi + n))
+        difference = (part / trials - share) / (phi + n)  # m - share is n times this, part/n - m phi times
+        u, log_ratio = n * difference / share, np.where(part > 0, log_m - log_share, -np.log1p(n / phi))
+        above = np.where(np.abs(u) < 0.4, shape * gap(u, log_ratio), phi * n * difference - shape * log_ratio)
+        v = -phi * difference * trials / positive_part
+        below = np.where(part > 0, part * gap(v, log_m - np.log(positive_part / trials)), n * total / (phi + n))
         return np.where(part > 0, self._find_stirling(shape, log_share) - stirling(total), 0.0) - above - below
 
     def conditional_mean(self, f: Any, trials: Any = 1.0) -> FloatOrArray:

@@ -17,8 +17,8 @@ def estimate_spread(y, fitted, robust=False):
     rest = np.abs(y - fitted)
     unit = float(np.max(rest, initial=0.0))
     size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
-    apart = np.abs(y - np.median(y))
-    spread = (robust and float(np.median(apart))) or float(np.max(apart)) or float(np.max(np.abs(y))) or 1.0
+    deviation = np.abs(y - np.median(y))
+    spread = (robust and float(np.median(deviation))) or float(np.max(deviation)) or float(np.max(np.abs(y))) or 1.0
     return max(size, MIN_SPREAD_SHARE * spread)
 
 

@@ -170,10 +170,10 @@ class RowPairs:
     def _with_pairs(self, start, stop, kernel, arguments):
         """Call a kernel for the pairs of a range of rows, ROWS at a time."""
         rows = self._indptr, self._indices, self._data, self._pairs
-        scratch = np.empty(self._longest, np.int32), np.empty(self._longest)
+        work = np.empty(self._longest)
         for at in range(start, stop, ROWS_PER_CALL):
             pair = int(self._first_pair[at // ROWS_PER_CALL])
-            kernel(*rows, pair, *scratch, *arguments, at, min(at + ROWS_PER_CALL, stop))
+            kernel(*rows, pair, work, *arguments, at, min(at + ROWS_PER_CALL, stop))
 
     def _with_columns(self, start, stop, kernel, arguments):
         """Call a kernel for the entries of a range of rows, ROWS at a time."""

@@ -160,7 +160,8 @@ class SparseCholesky:
         _analysis.rounds(self._parent, cost, PRODUCTS_PER_TASK, task, turn, np.zeros(S))
         large = (cost > MIN_LARGE_PRODUCTS) | ((w > 1) & (b > MAX_SINGLE_THREAD_ROWS))
         own = np.where(large | (w == 1), b, b * b + b * w + w * w)
-        self._square = int(np.max(own, initial=_kernel.TILE**2))
+        self._tile = _kernel.TILE * min(_kernel.TILE, int(np.max(w + b, initial=1.0)))  # numbers of a product of panels
+        self._square = int(np.max(own, initial=self._tile))
         small = np.flatnonzero(~large)
         schedule = small[np.lexsort((small, task[small], turn[small]))]
         begins = np.flatnonzero(np.diff(task[schedule], prepend=-1))  # of subtrees, of which some make a task
@@ -170,6 +171,9 @@ class SparseCholesky:
         begins = begins[(np.diff(turns, prepend=-1) != 0) | (np.diff(bundle, prepend=-1) != 0)]
         self._schedule = schedule.astype(np.int32)
         self._tasks_at = np.append(begins, len(schedule)).astype(np.int64)
+        self._most_below = int(self._below.max(initial=1))
+        steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES_PER_SOLVE)).tolist())]
+        self._solve_steps = [*zip(steps, [*steps[1:], S], strict=True)]  # supernodes of a call
         turns = turn[schedule[begins]]
         self._rounds = [
             (*np.searchsorted(turns, [k, k + 1]).tolist(), np.flatnonzero(large & (turn == k)).tolist())
@@ -200,7 +204,7 @@ class SparseCholesky:
         That is the first one in the order that was asked for. What stands in `values` then is of no use.
         """
         failed = np.zeros(len(self._starts) - 1, np.int32)
-        work = self._work(threads, _kernel.TILE**2)
+        work = self._work(threads, self._tile)
         with single_blas():
             for start, stop, large in self._rounds:
                 arguments = self._nodes, values, self._schedule, self._tasks_at, failed
@@ -213,8 +217,7 @@ class SparseCholesky:
 
     def _work(self, threads, size):
         """Work arrays of the threads."""
-        longest = int(self._below.max(initial=0)) + 1
-        return [(np.empty(longest, np.int32), np.empty(size)) for _ in range(threads.count)]
+        return [(np.empty(self._most_below + 1, np.int32), np.empty(size)) for _ in range(threads.count)]
 
     def _panel(self, values, s):
         """The panel of a supernode: its own rows (w, w), and those below (b, w)."""
@@ -223,7 +226,7 @@ class SparseCholesky:
         return panel[:w], panel[w:]
 
     def _factor_large(self, values, s, threads, work, failed):
-        """Factor a large supernode on all threads; return what `failed` says of it."""
+        """Factor a large supernode on all threads; return the result of `failed`."""
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
         for part in split_range(count, int(np.ceil(self._products[s] / (2.0 * PRODUCTS_PER_TASK)))):
@@ -275,14 +278,12 @@ class SparseCholesky:
     def _solve_rows(self, values, rows, half, out):
         """Solve for a few right hand sides (k, n)."""
         x = np.array((rows if half == "backward" else rows[:, self.order]).T, order="C")
-        work = np.empty(int(self._below.max(initial=1)) * len(rows) + 1)
-        steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES_PER_SOLVE)).tolist())]
-        steps = [*zip(steps, [*steps[1:], len(self._starts) - 1], strict=True)]
+        work = np.empty(self._most_below * len(rows) + 1)
         if half != "backward":
-            for start, stop in steps:
+            for start, stop in self._solve_steps:
                 _kernel.forward(self._nodes, values, start, stop, x, work)
         if half != "forward":
-            for start, stop in reversed(steps):
+            for start, stop in reversed(self._solve_steps):
                 _kernel.backward(self._nodes, values, start, stop, x, work)
         out[:] = x.T if half == "forward" else x[self._place].T
 
@@ -318,6 +319,9 @@ def _share(threads, tasks, most, kernel, arguments, work):
     counter = np.array([tasks.start], np.int64)
     while counter[0] < tasks.stop:
         several = work[: tasks.stop - int(counter[0])]
+        if len(several) == 1:
+            kernel(*arguments, tasks.stop, most, *several[0], counter)
+            continue
         threads.run(kernel, [(*arguments, tasks.stop, most, *group, counter) for group in several], shared=True)
 
 

@@ -176,11 +176,11 @@ def orthonormalize(rows, threads):
 def _reflect(rows, v, t, threads):
     """Take rows v' t v away from rows; threads share these."""
 
-    def some(first):
+    def apply_rows(first):
         chosen = rows[first : first + TILE_ROWS]
         chosen -= chosen @ v.T @ t @ v
 
-    threads.run(some, [(first,) for first in range(0, len(rows), TILE_ROWS)])
+    threads.run(apply_rows, [(first,) for first in range(0, len(rows), TILE_ROWS)])
 
 
 def run_by_rows(threads, function, n, *arguments):

@@ -46,7 +46,7 @@ class ApproximationCheck(Frozen):
         Its standard error, which is too small where `tail_shape` is large.
     tail_shape : float
         Pareto k of the largest importance weights [VSG]_: below 0.7 the draws of the posterior can be weighted to be
-        those of the exact one. It grows with the number of effects and says little about marginals.
+        those of the exact one. It grows with the number of effects; marginals may be far better.
     largest_skewness : float
         Of the tilted distributions of rows, in size.
     """
@@ -73,7 +73,7 @@ class ApproximationCheck(Frozen):
             agree = abs(difference) < 3.0 * max(self.sampling_error, self.correction_error, 0.01)
             text += "; importance sampling agrees" if agree else f"; importance sampling differs by {-difference:.2g}"
         else:
-            text += "; its draws cannot be weighted to be exact, which says nothing about single effects"
+            text += "; its draws cannot be weighted to be exact, which does not concern single effects"
         if self.largest_skewness > LARGE_SKEWNESS:
             text += "; some effects are skew: see marginal, with integrate='mode' or more"
         return text
@@ -138,12 +138,12 @@ def _weigh_draws(effects, moments, offset, draws, rng):
     at_centre = np.sum(tau * centre - 0.5 * rho * centre**2)
     offset = np.broadcast_to(offset, centre.shape)
     for first in range(0, draws, step):
-        some = slice(first, min(first + step, draws))
-        a = effects.sample(some.stop - some.start, rng)
+        part = slice(first, min(first + step, draws))
+        a = effects.sample(part.stop - part.start, rng)
         f = matrix @ a.T + offset[:, None]
         log_p = sites.likelihood.log_p(y[:, None] if y.ndim == 1 else y[:, None, :], f)
         in_sites = tau @ f - 0.5 * rho @ f**2
-        out[some] = np.sum(np.reshape(weights, (-1, 1)) * log_p, axis=0) - in_sites + at_centre
+        out[part] = np.sum(np.reshape(weights, (-1, 1)) * log_p, axis=0) - in_sites + at_centre
     return out
 
 

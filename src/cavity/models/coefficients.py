@@ -66,7 +66,7 @@ class TermBayesFactors:
         -------
         Table
             For each term the number of its coefficients, and the log of the Bayes factor for the model with them: the
-            difference of the log evidences of the two models. Above 0 the data speak for the term.
+            difference of the log evidences of the two models. Above 0 the evidence favours the term.
 
         Raises
         ------

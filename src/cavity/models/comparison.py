@@ -229,7 +229,7 @@ def _make_evidence_columns(kinds, worth):
         return {kinds[0]: worth, "difference": worth - _find_best(worth), "rank": _rank(worth)}
     warn(
         f"{' and '.join(sorted(set(kinds)))} are compared: a bound is smaller than the log evidence it bounds, so that "
-        "a model may be better than its bound says",
+        "a model may be better than its bound",
         NumericalWarning,
     )
     return {SEVERAL_KINDS_COLUMN: worth, "kind": kinds, "difference": worth - _find_best(worth), "rank": _rank(worth)}

@@ -27,7 +27,7 @@ class FreeSettings:
         """`names` are those of free parameters of the likelihood, `unit` that of real ones; `targets` are what else
         the `priors` may be of.
         """
-        self.n_prior, self.likelihood = n_prior, likelihood
+        self.n_prior, self.likelihood, self._described = n_prior, likelihood, (None, None)  # the last settings
         self.free = FreeParameters(likelihood, names, unit)
         self.priors = match_priors(priors, likelihood, targets, self.free.labels())
 
@@ -72,9 +72,15 @@ class FreeSettings:
 
     def describe(self, settings):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
-        names, values, by_prior = self.describe_prior(settings)
-        jacobian = linalg.block_diag(by_prior, self.free.jacobian(settings.likelihood))
-        return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], jacobian
+        last, description = self._described
+        if last is settings:
+            return description
+        names, values, jacobian = self.describe_prior(settings)
+        if self.free.size:
+            jacobian = linalg.block_diag(jacobian, self.free.jacobian(settings.likelihood))
+        description = [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], jacobian
+        self._described = settings, description
+        return description
 
 
 @dataclass(slots=True, eq=False)

@@ -50,8 +50,7 @@ AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found o
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
 MAX_CORRECTED_NUMBERS = 1 << 32  # of correlations between effects and rows
 ROWS_PER_BLOCK, MAX_BLOCK_NUMBERS = 2048, 1 << 17  # of these correlations at a time
-MIN_POINT_TOL = 1e-5  # of fits at points apart from the maximum: log evidences have its square as error
-EXTRAPOLATION_WEIGHTS = {2: (2.0, -1.0), 3: (3.0, -3.0, 1.0)}
+MIN_POINT_TOL = 2e-6  # sd by which sweeps still to come change moments, at points apart from the maximum
 
 
 class SiteMoments(NamedTuple):
@@ -76,26 +75,31 @@ class PointPosterior:
     find_moments: Callable[[], SiteMoments]
     pin_precisions: np.ndarray | None = None
     start: Any = None  # sites from which fits nearby start
+    values: dict[str, float] | None = None  # of hyperparameters
 
 
 class StoppedIntegral(Exception):
     """The callback stopped the fit."""
 
 
-def choose_integration(setting, n_free, is_small):
+def choose_integration(setting, n_free, is_small, power):
     """Return the method of a setting `integrate` of a model with so many open numbers, or None.
 
     With "auto" these are integrated if they are few, and where `is_small`: where few levels or rows determine them.
+    ValueError for a power of EP that is not 1, for which there are no corrections.
     """
     if setting is False:
         return None
-    if setting == "auto" and not (0 < n_free <= MAX_AUTO_NUMBERS and is_small):
+    if setting == "auto" and not (0 < n_free <= MAX_AUTO_NUMBERS and is_small and power == 1.0):
         return None
+    if power != 1.0:
+        raise error_of("integrate", f"must be False or 'auto' with power={power:g}: corrections are those of power=1")
     return choose_method(setting, n_free) if n_free else "mode"
 
 
 def find_integral(evidence, search, job, method, start):
-    """Return the `Integration` about a maximum or None, its log evidence, leave-one-out log densities, and the status.
+    """Return the `Integration` about a maximum or None, its log evidence, leave-one-out log densities, the effects at
+    the points, and the status.
 
     Parameters
     ----------
@@ -111,35 +115,37 @@ def find_integral(evidence, search, job, method, start):
         Sites to start from.
     """
     if job.stopped:
-        return None, None, None, search.status
+        return None, None, None, None, search.status
     if method != "mode" and search.status != CONVERGED_STATUS:
-        words = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
-        warn(words, NumericalWarning)
-        return None, None, None, search.status
+        message = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
+        warn(message, NumericalWarning)
+        return None, None, None, None, search.status
     try:
         return *integrate_posterior(evidence, search, job, method, start), search.status
     except StoppedIntegral:
-        return None, None, None, STOPPED_STATUS
+        return None, None, None, None, STOPPED_STATUS
     except ArithmeticError as error:
         warn(f"there is no integral over hyperparameters: {error}", NumericalWarning)
-        return None, None, None, search.status
+        return None, None, None, None, search.status
 
 
 def add_integral(fit, evidence, search, job, method, start):
     """Return a fit at the maximum with its evidence and leave-one-out densities integrated, the `Integration` or None,
-    and the status; see `find_integral`.
+    the effects at the points, and the status; see `find_integral`.
     """
     if not fit.converged:
-        return fit, None, search.status
-    integration, log_evidence, loo, status = find_integral(evidence, search, job, method, start)
+        return fit, None, None, search.status
+    integration, log_evidence, loo, effects, status = find_integral(evidence, search, job, method, start)
     if integration is None:
-        return fit, None, status
+        return fit, None, None, status
     value = fit.log_evidence if log_evidence is None else log_evidence
-    return replace(fit, log_evidence=value, loo=loo), integration, status
+    return replace(fit, log_evidence=value, loo=loo), integration, effects, status
 
 
 def integrate_posterior(evidence, search, job, method, start):
-    """Return the `Integration` of a model about the maximum, its log evidence, and leave-one-out log densities."""
+    """Return the `Integration` of a model about the maximum, its log evidence, leave-one-out log densities, and the
+    effects at the points.
+    """
     vector = evidence.vector
     evidence = evidence.for_integral(start)
     mode = search.x if vector.size else np.zeros(0)
@@ -164,13 +170,14 @@ def integrate_posterior(evidence, search, job, method, start):
     scales = {labels[i]: vector.priors[labels[i]][1] for i in chosen}
     job, counter = job.stage("integral"), count(1)
 
-    def evaluate(free, before):
+    def evaluate(free, neighbours):
         x = mode.copy()
         x[index] = free
         options = {}
-        if before:
-            evidence.start = extrapolate_sites([value.start for value in before])
+        if neighbours:
+            evidence.start = predict_sites([(weight, value.start) for weight, value in neighbours])
             options["tol"] = max(evidence.options.tol, MIN_POINT_TOL)
+            evidence.stops_early = True
         log_density, value = _evaluate_point(evidence, x, scales, options)
         if job.report(next(counter)):
             raise StoppedIntegral
@@ -199,11 +206,11 @@ def _check_numbers(method, n):
         raise error_of("integrate", f"must be for at most {most} hyperparameters with {method!r}, got {n}: {way}")
 
 
-def extrapolate_sites(sites):
-    """Return sites to start from, from those of up to three points at equal distances, the nearest first."""
-    if len(sites) < 2 or not all(isinstance(values, np.ndarray) for pair in sites for values in pair or [None]):
-        return sites[0] if sites else None
-    weights = EXTRAPOLATION_WEIGHTS[len(sites)]
+def predict_sites(neighbours):
+    """Return sites to start from, by the weights of those of neighbours, the nearest first."""
+    weights, sites = zip(*neighbours, strict=True)
+    if not all(isinstance(values, np.ndarray) for pair in sites for values in pair or [None]):
+        return sites[0]
     return tuple(sum(w * part for w, part in zip(weights, parts, strict=True)) for parts in zip(*sites, strict=True))
 
 
@@ -222,9 +229,9 @@ def _evaluate_point(evidence, x, scales, options):
         value = evidence.make_point_posterior(point)
     except (ArithmeticError, np.linalg.LinAlgError):
         return None, None
-    log_prior = vector.log_prior(point.settings)[0]
-    volume = find_log_volume(scales, *vector.describe(point.settings))
-    return point.log_evidence + log_prior + volume, value
+    log_prior, description = vector.log_prior(point.settings)[0], vector.describe(point.settings)
+    log_density = point.log_evidence + log_prior + find_log_volume(scales, *description)
+    return log_density, replace(value, values=dict(zip(*description[:2], strict=True)))
 
 
 def find_correction(point):
@@ -276,11 +283,10 @@ def _correct_by_axes(u, values):
 
 
 def _summarise_points(points, method, names, vector):
-    """Return the Integration of evaluated points, the posterior at the mode, and log densities of rows left out."""
+    """Return the `Integration` of evaluated points and what `integrate_posterior` returns with it."""
     first = points.values[0]
     correction, parts = find_correction(first)
-    described = [vector.describe(value.settings) for value in points.values] if names else []
-    values = np.array([[dict(zip(label, value, strict=True))[name] for name in names] for label, value, _ in described])
+    values = np.array([[value.values[name] for name in names] for value in points.values])
     pins = None if first.pin_precisions is None else np.stack([value.pin_precisions for value in points.values])
     skewness, factors = _correct_effects(first, parts)
     if abs(correction.value) > MAX_TRUSTED_CORRECTION:
@@ -307,7 +313,7 @@ def _summarise_points(points, method, names, vector):
     )
     loo = -special.logsumexp(np.log(points.weights)[:, None] - np.stack([p.loo for p in points.values]), axis=0)
     log_evidence = points.plain_log_integral if names else None
-    return result, log_evidence, loo
+    return result, log_evidence, loo, [value.effects for value in points.values]
 
 
 def _correct_effects(point, parts):
@@ -325,13 +331,13 @@ def _correct_effects(point, parts):
     matrices = [matrix[block] for block in blocks]
     step = max(1, MAX_BLOCK_NUMBERS // rows)
     for first in range(0, min(n, most), step):
-        some = np.arange(first, min(first + step, n, most))
-        covariance = point.effects.solve_for(some) / own[some, None]
+        index = np.arange(first, min(first + step, n, most))
+        covariance = point.effects.solve_for(index) / own[index, None]
         skew = 0.0
         for block, block_matrix in zip(blocks, matrices, strict=True):
             scaled = (block_matrix @ covariance.T).T / sd[block]
             of_block = TiltedCumulants(*(values[block] for values in cumulants))
-            added, factors[some] = correct_marginals(of_block, scaled, correlations)
+            added, factors[index] = correct_marginals(of_block, scaled, correlations)
             skew = skew + added
-        skewness[some] = skew
+        skewness[index] = skew
     return skewness, factors

@@ -150,6 +150,10 @@ class IntegratedEffects:
             raise TypeError(f"marginal() got an unexpected keyword argument {unknown[0]!r}")
         method = (FACTORS_METHOD if X is not None else CUMULANTS_METHOD) if method is None else method
         name = ", ".join(map(str, effect)) if isinstance(effect, tuple) else str(effect)
+        if isinstance(effect, numbers.Integral):
+            name = f"f of {'row' if new_rows is None else 'new row'} {effect}"
+            if X is None and new_rows is None and hasattr(self, "coefficient_names"):
+                raise error_of("X", "must be the rows of the fit for f of one of them, or new_rows others, got neither")
         if check_choice(method, "method", MARGINAL_METHODS) != CUMULANTS_METHOD:
             return self._correct_by_rows(effect, name, method, X, arguments, new_rows)
         if X is not None or (arguments and new_rows is None):

@@ -21,6 +21,7 @@ from cavity.models.integration_designs import (
 from cavity.models.marginal import TabulatedMarginal, tabulate_cells, tabulate_skew_normal
 
 MIN_LOG_WEIGHT = -700.0  # of points
+MIN_HALF_WIDTH = 1e-9  # of cells, where all points have one value
 N_PARTS = 8  # of the step of a grid, where quantiles are interpolated
 INTEGRATION_ARRAYS = ("weights", "log_density", "means", "entries", "skewness", "sd_factors")  # of files, together
 
@@ -154,9 +155,12 @@ class Integration(Frozen):
         rest += 0.5 * np.sum((step * (at - at[0])) ** 2, axis=1)  # the first point is the centre
         sides = [np.arange(N_PARTS * (len(level) - 1) + 1) / N_PARTS for level in levels]
         fine = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, z.shape[1])
-        if z.shape[1] == 1:
-            order = np.argsort(z[:, 0])
-            inside = interpolate.CubicSpline(at[order, 0], rest[order])(fine[:, 0])
+        varying = [axis for axis, level in enumerate(levels) if len(level) > 1]
+        if not varying:
+            inside = rest
+        elif len(varying) == 1:
+            order = np.argsort(at[:, varying[0]])
+            inside = interpolate.CubicSpline(at[order, varying[0]], rest[order])(fine[:, varying[0]])
         else:
             inside = interpolate.CloughTocher2DInterpolator(at, rest)(fine)
             is_point = np.zeros(np.max(at, axis=0) + 1, dtype=bool)
@@ -165,13 +169,21 @@ class Integration(Frozen):
         weights = np.exp(
             np.where(np.isnan(inside), -np.inf, inside) - 0.5 * np.sum((step * (fine - at[0])) ** 2, axis=1)
         )
-        curves = [interpolate.CubicSpline(np.arange(len(level)), level) for level in levels]
+        curves = [_interpolate_levels(level, step) for level in levels]
         places, widths = (
             np.column_stack([curve(column, order) for curve, column in zip(curves, fine.T, strict=True)])
             for order in (0, 1)
         )
-        half = 0.5 / N_PARTS * widths @ np.abs(slopes)
-        return origin + places @ np.array(slopes), weights / np.sum(weights), half
+        places = origin + places @ np.array(slopes)
+        half = np.maximum(0.5 / N_PARTS * widths @ np.abs(slopes), MIN_HALF_WIDTH * (1.0 + np.abs(places)))
+        return places, weights / np.sum(weights), half
+
+
+def _interpolate_levels(level, step):
+    """Return the coordinates of a grid along an axis as a function of their number."""
+    if len(level) > 1:
+        return interpolate.CubicSpline(np.arange(len(level)), level)
+    return interpolate.PPoly([[step], level], [0.0, 1.0])  # the points beside have no density
 
 
 def put_values(likelihood, integration, number):

@@ -22,7 +22,7 @@ References
 """
 
 from dataclasses import dataclass
-from itertools import product, takewhile
+from itertools import product
 
 import numpy as np
 
@@ -38,6 +38,8 @@ MAX_REACH = 16.0  # standard deviations of a half of an axis that is lengthened
 RADIUS_FACTOR = 1.1  # of a central composite design, times the root of the dimension
 AXIS_STEP = np.sqrt(2.0)  # in standard deviations, where the halves of axes are measured
 MIN_AXIS_FALL, MAX_AXIS_FALL = 1.0 / 16.0, 16.0  # nats: halves of axes are stretched by at most four
+# of predictions from other points: how many, the sd over which values change, their noise, the variance of a constant
+MAX_NEIGHBOURS, SMOOTH_LENGTH, NEIGHBOUR_NOISE, CONSTANT_VARIANCE = 16, 3.0, 1e-8, 100.0
 MAX_GRID_NUMBERS, MAX_DESIGN_NUMBERS = 2, 8
 DESIGN_GENERATORS = {
     5: ((0, 1, 2, 3),),
@@ -76,8 +78,9 @@ def integrate(function, x0, hessian, method, correct=None):
     Parameters
     ----------
     function : callable
-        function(x, before) returns the log density at x (m,), or None where it has none, and any other value; `before`
-        has such values of up to three points on the way to x, the nearest first.
+        function(x, neighbours) returns the log density at x (m,), or None where it has none, and any other value;
+        `neighbours` are pairs of a weight and such a value, the nearest first: what is smooth in x is about the sum of
+        weights times those of the neighbours.
     x0 : ndarray (m,)
         Its maximum.
     hessian : ndarray (m, m)
@@ -100,10 +103,11 @@ def integrate(function, x0, hessian, method, correct=None):
     to_x = vectors / np.sqrt(eigenvalues)
     evaluations = {}
 
-    def evaluate(z, before=()):
+    def evaluate(z):
         if z not in evaluations:
-            neighbours = takewhile(lambda other: evaluations.get(other, (None,))[0] is not None, before)
-            evaluations[z] = function(x0 + to_x @ np.array(z), [evaluations[other][1] for other in neighbours])
+            others = [other for other, (log_density, _) in evaluations.items() if log_density is not None]
+            neighbours = [(weight, evaluations[others[number]][1]) for number, weight in _weigh_neighbours(z, others)]
+            evaluations[z] = function(x0 + to_x @ np.array(z), neighbours)
         return evaluations[z]
 
     m = len(x0)
@@ -111,7 +115,7 @@ def integrate(function, x0, hessian, method, correct=None):
     if top is None:
         raise ArithmeticError("there is no posterior at the maximum")
     u, z, log_weights = (_walk_grid if method == "grid" else _make_composite_design)(evaluate, m, top)
-    results = [evaluate(tuple(point), [(0.0,) * m]) for point in z.tolist()]
+    results = [evaluate(tuple(point)) for point in z.tolist()]
     has_density = np.array([result[0] is not None for result in results])
     u, z, log_weights = u[has_density], z[has_density], log_weights[has_density]
     log_density, values = zip(*(result for result in results if result[0] is not None), strict=True)
@@ -120,6 +124,21 @@ def integrate(function, x0, hessian, method, correct=None):
     total = plain if correct is None else plain + correct(u, values)
     integrals = [float(special.logsumexp(terms)) for terms in (total, plain)]
     return IntegrationPoints(z, x0 + z @ to_x.T, log_density, np.exp(total - integrals[0]), *integrals, values)
+
+
+def _weigh_neighbours(z, others):
+    """Return the numbers of the nearest of other points, and weights by which values there predict that at z: those of
+    a Gaussian process with a constant of which nothing is known and a squared exponential covariance.
+    """
+    if not others:
+        return []
+    distances = np.sum((np.array(others) - z) ** 2, axis=1)
+    nearest = np.argsort(distances, kind="stable")[:MAX_NEIGHBOURS]
+    points = np.array(others)[nearest]
+    gram = np.exp(-0.5 / SMOOTH_LENGTH**2 * np.sum((points[:, None] - points) ** 2, axis=-1)) + CONSTANT_VARIANCE
+    gram[np.diag_indices(len(gram))] += NEIGHBOUR_NOISE
+    to_z = np.exp(-0.5 / SMOOTH_LENGTH**2 * distances[nearest]) + CONSTANT_VARIANCE
+    return list(zip(nearest.tolist(), np.linalg.solve(gram, to_z).tolist(), strict=True))
 
 
 def _walk_grid(evaluate, m, top):
@@ -159,9 +178,7 @@ def _reach_points(evaluate, top, lengthening):
                 new = tuple(np.add(at, step).tolist())
                 if new in reached or max(map(abs, new)) > MAX_GRID_STEPS:
                     continue
-                path = [np.subtract(new, k * np.array(step)) for k in (1, 2, 3)]
-                before = [tuple(_place(other, lengthening)[0].tolist()) for other in path]
-                value = evaluate(tuple(_place(new, lengthening)[0].tolist()), before)[0]
+                value = evaluate(tuple(_place(new, lengthening)[0].tolist()))[0]
                 reached.add(new)
                 if value is not None and value > top - MAX_FALL_NATS:
                     following.append(new)
@@ -175,7 +192,7 @@ def _shorten_last_steps(evaluate, lengthening, reached):
     for axis, side in np.argwhere(lengthening > 0.0).tolist():
         unit = (2 * side - 1) * (np.arange(m) == axis)
         end = max(k for k in range(MAX_GRID_STEPS + 1) if tuple((k * unit).tolist()) in reached) * unit
-        while evaluate(tuple(_place(end, lengthening)[0].tolist()), [(0,) * m])[0] is None:
+        while evaluate(tuple(_place(end, lengthening)[0].tolist()))[0] is None:
             lengthening[axis, side] *= SHORTENING_FACTOR
             if lengthening[axis, side] < MIN_LENGTHENING:
                 break
@@ -194,12 +211,12 @@ def _find_lengthening(evaluate, m, top, axis, side):
     direction = np.zeros(m)
     direction[axis] = 1.0 if side else -1.0
     near = 2.0 * AXIS_STEP
-    value, end = evaluate(tuple((near * direction).tolist()), [(0.0,) * m])[0], np.sqrt(2.0 * MAX_FALL_NATS)
+    value, end = evaluate(tuple((near * direction).tolist()))[0], np.sqrt(2.0 * MAX_FALL_NATS)
     if value is None:
         return 0.0
     k = max(0.5 * near / max(top - value, MIN_AXIS_FALL) - 1.0 / near, 0.0)
     reach = min(MAX_FALL_NATS * k + np.sqrt((MAX_FALL_NATS * k) ** 2 + 2.0 * MAX_FALL_NATS), MAX_REACH)
-    if k == 0.0 or evaluate(tuple((reach * direction).tolist()), [(0.0,) * m])[0] is None:
+    if k == 0.0 or evaluate(tuple((reach * direction).tolist()))[0] is None:
         return 0.0
     return (reach - end) / (0.5 * (end**3 / np.sqrt(1.0 + end**2) + end**4 / (1.0 + end**2)))
 
@@ -210,7 +227,7 @@ def _make_composite_design(evaluate, m, top):
     for axis, side in product(range(m), (0, 1)):
         z = np.zeros(m)
         z[axis] = AXIS_STEP * (1 if side else -1)
-        value = evaluate(tuple(z.tolist()), [(0.0,) * m])[0]
+        value = evaluate(tuple(z.tolist()))[0]
         fall = MAX_AXIS_FALL if value is None else np.clip(top - value, MIN_AXIS_FALL, MAX_AXIS_FALL)
         stretch[axis, side] = 1.0 / np.sqrt(fall)
     radius = RADIUS_FACTOR * np.sqrt(m)

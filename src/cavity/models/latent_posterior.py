@@ -113,7 +113,7 @@ class Predictions(ResidualChecks, Public):
             Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
             Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
-            what the formula says.
+            what the formula contains.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -129,7 +129,7 @@ class Predictions(ResidualChecks, Public):
         Raises
         ------
         ValueError
-            For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
+            For bad rows; for a `GaussianProcess` fitted with noise_variance, which is unknown for new rows.
         """
         return average_log_density(self._likelihood, *self._observe_new_rows(X, y, offset, exposure))
 

@@ -31,7 +31,7 @@ class LeaveOneOut(Frozen):
         None where it is not known: with approximation="diagonal", and from files of earlier versions.
     doubtful : ndarray of bool (N,) or None
         Rows whose influence is above 0.5 nats, in a fit in which others react to that: times the effective number of
-        parameters per row it is above 0.02. With Gaussian noise none, as there a refit says the same. None where the
+        parameters per row it is above 0.02. With Gaussian noise none, as there a refit gives the same. None where the
         influence is not known.
     weights : ndarray (N,) or None
         The sample weights of the fit, None where all are one. A row of weight w counts as w copies in `sum` and

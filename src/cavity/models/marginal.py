@@ -34,6 +34,11 @@ class NumberMarginal(Frozen):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        low, high = self.interval()
+        moments = f"mean {self.mean:.4g}, sd {self.sd:.4g}"
+        return f"{type(self).__name__} of {self.name}: {moments}, 95 % in [{low:.4g}, {high:.4g}]"
+
     def interval(self, level: float = 0.95) -> FloatArray:
         """Return the central interval of a probability.
 
@@ -59,7 +64,7 @@ def check_probabilities(p):
     return p
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Marginal(NumberMarginal):
     """The posterior of one number: a mixture of skew-normal densities [Az]_ with given moments.
 
@@ -164,7 +169,7 @@ class Marginal(NumberMarginal):
         return np.array([table.quantile(probability)[0] for probability in p.ravel()]).reshape(p.shape)[()]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TabulatedMarginal(NumberMarginal):
     """The posterior of one number by a table of its distribution function.
 
@@ -234,7 +239,8 @@ class TabulatedMarginal(NumberMarginal):
         float or ndarray
             Of the shape of `x`.
         """
-        return np.clip(self._curve(self._find_free(x)[0]), 0.0, 1.0)[()]
+        free = self._find_free(x)[0]
+        return np.where(free < self.free[-1], np.clip(self._curve(free), 0.0, 1.0), 1.0)[()]
 
     def _find_free(self, x):
         """Free numbers within the table, and which values have theirs there."""

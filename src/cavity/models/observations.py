@@ -57,7 +57,9 @@ class Observations:
     dropped: DroppedRows | None = None
 
     @classmethod
-    def of(cls, likelihood, dataset, *, default=likelihood_for, some=True, fitted=None, remote=False, are_times=False):
+    def of(
+        cls, likelihood, dataset, *, default=likelihood_for, needs_rows=True, fitted=None, remote=False, are_times=False
+    ):
         """Check the columns of a dataset that was opened with the arguments of a fit.
 
         Parameters
@@ -68,7 +70,7 @@ class Observations:
             With the column "y" and, where the fit has them, offset, exposure, noise_variance and sample_weight.
         default : callable, optional
             Returns the likelihood for y where the model has none.
-        some : bool, default True
+        needs_rows : bool, default True
             Whether some row must have a positive weight.
         fitted : posterior, optional
             Of the rows before, in an update: its `classes` stay.
@@ -102,7 +104,7 @@ class Observations:
             likelihood,
             y if remote else check_observations(likelihood, y, n),
             offset,
-            None if weights is None else check_row_weights(weights, n, some=some),
+            None if weights is None else check_row_weights(weights, n, needs_rows=needs_rows),
             check_row_noise(likelihood, noise, n),
             classes,
             dataset.names,

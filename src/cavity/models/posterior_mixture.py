@@ -45,9 +45,9 @@ class PosteriorMixture:
     def covariance(self, index):
         """The joint covariance of some effects, (m, m)."""
         index = np.asarray(index)
-        apart = np.stack([point.mean[index] for point in self.points]) - self.mean[index]
+        difference = np.stack([point.mean[index] for point in self.points]) - self.mean[index]
         within = sum(weight * point.covariance(index) for weight, point in zip(self.weights, self.points, strict=True))
-        return within + apart.T @ (self.weights[:, None] * apart)
+        return within + difference.T @ (self.weights[:, None] * difference)
 
     def predict_at_points(self, rows, *arguments):
         """Means and variances (P, N) at the points, of rows (N, n) and what else `predict` of a point takes."""
@@ -80,8 +80,8 @@ def mix_moments(weights, means, variances):
 def mix_covariances(weights, means, covariances):
     """Return the mean (m,) and the covariance (m, m) of a mixture, from those of the points, (P, m) and (P, m, m)."""
     mean = weights @ means
-    apart = means - mean
-    return mean, np.tensordot(weights, covariances, 1) + apart.T @ (weights[:, None] * apart)
+    difference = means - mean
+    return mean, np.tensordot(weights, covariances, 1) + difference.T @ (weights[:, None] * difference)
 
 
 def draw_points(weights, n, rng):

@@ -71,7 +71,7 @@ class ResidualChecks:
             Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
             Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
-            what the formula says.
+            what the formula contains.
         kind : {"quantile", "response", "pearson"}, default "quantile"
             "quantile" is the normal quantile of the predicted probability of values up to the observed one, for counts
             and classes at random between the probabilities of less and of no more [DS]_: standard normal if the model
@@ -131,7 +131,7 @@ class ResidualChecks:
             Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
             Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
-            what the formula says.
+            what the formula contains.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional

@@ -106,7 +106,7 @@ def scatter_rows(values, index, n):
 
 def complete_dataset(dataset):
     """Return the number of rows of a dataset, which are complete, None for all, their features and their columns."""
-    index, _ = find_complete_rows(dataset, some=False)
+    index, _ = find_complete_rows(dataset, needs_rows=False)
     complete = dataset if index is None else take_dataset_rows(dataset, index)
     return dataset.n_rows, index, complete.X, dict(complete.columns)
 

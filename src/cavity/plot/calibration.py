@@ -335,10 +335,10 @@ class PITDisplay(Display):
     @classmethod
     def _of(cls, lower, upper, n_bins, method):
         edges = np.linspace(0.0, 1.0, arrays.check_integer(n_bins, "n_bins", low=1) + 1)
-        apart = upper - lower
+        width = upper - lower
         with np.errstate(divide="ignore", invalid="ignore"):
-            below = np.clip((edges[:, None] - lower) / apart, 0.0, 1.0)
-        below = np.where(apart > 0, below, (edges[:, None] >= lower) & (edges[:, None] > 0))
+            below = np.clip((edges[:, None] - lower) / width, 0.0, 1.0)
+        below = np.where(width > 0, below, (edges[:, None] >= lower) & (edges[:, None] > 0))
         share = np.diff(below.mean(axis=1))
         return cls(edges=edges, density=share * (len(edges) - 1), n_rows=len(lower), method=method)
 

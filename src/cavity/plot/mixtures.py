@@ -209,8 +209,8 @@ def _choose_directions(posterior, names):
     """
     if len(names) == 2:
         return np.eye(2), names
-    within, apart, sd = _compute_scatter(posterior)
-    between = apart.T @ apart
+    within, mean_offsets, sd = _compute_scatter(posterior)
+    between = mean_offsets.T @ mean_offsets
     rank = min(2, np.count_nonzero(find_visible(posterior)) - 1)
     value, vector = eigh(between, within)
     chosen, total = vector[:, ::-1][:, :rank], within + between
@@ -234,9 +234,9 @@ def _compute_scatter(posterior):
     visible = np.flatnonzero(find_visible(posterior))
     weights = posterior.weights[visible] / posterior.weights[visible].sum()
     within = np.tensordot(weights, posterior.component_covariances()[visible], 1)
-    apart = np.sqrt(weights)[:, None] * (posterior.mean[visible] - weights @ posterior.mean[visible])
-    sd = np.sqrt(np.diag(within) + np.sum(apart**2, axis=0))
-    return within / np.outer(sd, sd), apart / sd, sd
+    mean_offsets = np.sqrt(weights)[:, None] * (posterior.mean[visible] - weights @ posterior.mean[visible])
+    sd = np.sqrt(np.diag(within) + np.sum(mean_offsets**2, axis=0))
+    return within / np.outer(sd, sd), mean_offsets / sd, sd
 
 
 def _describe_direction(direction, names):

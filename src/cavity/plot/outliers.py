@@ -115,12 +115,12 @@ class OutlierDisplay(Display):
         ends = self.mean[0] - 2 * self.sd, self.mean[0] + 2 * self.sd
         label = f"mean {self.mean[0]:.4g} ± 2 sd ({self.sd:.2g})"
         axes.axvspan(*ends, color=SIGNAL_COLOR, alpha=0.25, lw=0, label=label)
-        for some, color, marker, name in (
+        for mask, color, marker, name in (
             (~clutter, SIGNAL_COLOR, "o", "signal"),
             (clutter, CLUTTER_COLOR, "s", "clutter"),
         ):
-            look = dict(ms=5, alpha=0.7, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")
-            axes.plot(self.points[some, 0], self.probability[some], marker, **look)
+            look = dict(ms=5, alpha=0.7, mew=0, color=color, label=f"{name} ({np.count_nonzero(mask)})")
+            axes.plot(self.points[mask, 0], self.probability[mask], marker, **look)
         axes.axhline(0.5, color="gray", lw=0.8, ls=":")
         axes.set(ylim=(-0.04, 1.04), ylabel="probability of clutter", xlabel=self.names[0])
         add_legend(axes)

@@ -113,10 +113,10 @@ class VolcanoDisplay(Display):
         height = -np.log10(np.maximum(self.rate, MIN_RATE_DRAWN))
         marked = self.s_value <= self.max_s_value
         labels = f"s-value up to {self.max_s_value:g}", "others"
-        for some, color, name in ((~marked, SIGNAL_COLOR, labels[1]), (marked, CLUTTER_COLOR, labels[0])):
-            some = some & np.isfinite(self.mean)
-            look = dict(ms=4, alpha=0.6, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")
-            axes.plot(self.mean[some], height[some], "o", **look)
+        for mask, color, name in ((~marked, SIGNAL_COLOR, labels[1]), (marked, CLUTTER_COLOR, labels[0])):
+            mask = mask & np.isfinite(self.mean)
+            look = dict(ms=4, alpha=0.6, mew=0, color=color, label=f"{name} ({np.count_nonzero(mask)})")
+            axes.plot(self.mean[mask], height[mask], "o", **look)
         for number in np.argsort(np.where(marked, self.rate, np.inf), kind="stable")[:MAX_NAMES_WRITTEN]:
             if marked[number]:
                 point = self.mean[number], height[number]

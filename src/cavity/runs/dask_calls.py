@@ -47,7 +47,7 @@ def call_on_blocks(function, arguments, name):
     size = TASKS_A_THREAD * scheduler.threads
     try:
         while True:
-            tasks = [call(*some) for some in islice(arguments, size)]
+            tasks = [call(*task_arguments) for task_arguments in islice(arguments, size)]
             if tasks:
                 pending.append(tasks if scheduler.client is None else scheduler.client.compute(tasks))
             if len(pending) > bool(tasks):

@@ -117,8 +117,8 @@ def _results(task, broadcast, sources, threads, grain):
     read = [source if source is not None and not source.in_memory else None for source in sources]
     converted = [source if source is not None and source.view(0, 1) is None else None for source in tables]
     most = MAX_RUN_BLOCKS if grain is None else grain
-    for some, limit in ((converted, MAX_CONVERTED_BYTES), (read, MAX_READ_BYTES)):
-        most = min(most, limit // max(1, layout.block_rows * _row_bytes(some)))
+    for limited, limit in ((converted, MAX_CONVERTED_BYTES), (read, MAX_READ_BYTES)):
+        most = min(most, limit // max(1, layout.block_rows * _row_bytes(limited)))
     function = getattr(task, "function", task)
     key = "pass", getattr(function, "__code__", function)
     seconds = threads.estimate_seconds(key)

@@ -75,7 +75,7 @@ class RunTask:
         begin, blocks = perf_counter(), -(-(self.stop - self.start) // inputs.block_rows)
         try:
             with single_blas(), np.errstate(**inputs.errors):
-                arrays = [None if cut is None else cut(some) for cut, some in zip(self.cuts, chunks, strict=True)]
+                arrays = [None if cut is None else cut(group) for cut, group in zip(self.cuts, chunks, strict=True)]
                 task = inputs.task if held is None else partial(_called, inputs.task, [handle.value for handle in held])
                 result = call_on_run(task, inputs.broadcast, self.start, self.stop, inputs.block_rows, arrays)
                 result, held_result = result if held is not None else (result, None)
@@ -115,7 +115,7 @@ def merged(add, *several):
     """A task of dask: what was done in runs that follow each other, merged as far as it is nodes of the tree."""
     stack = []
     with single_blas():
-        for done in (run_result for some in several for run_result in some):
+        for done in (run_result for group in several for run_result in group):
             if isinstance(done.result, Exception):
                 return [done]
             stack.append(done)
@@ -159,7 +159,7 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     while merging and len(keys) > MAX_FETCHED_PARTS:
         keys, spans = _merging(graph, keys, spans, add)
     seconds, builds = 0.0, set()
-    for done in (run_result for some in scheduler.values(graph, keys, spans, parts) for run_result in some):
+    for done in (run_result for group in scheduler.values(graph, keys, spans, parts) for run_result in group):
         if isinstance(done.result, Exception):
             raise done.result
         seconds, builds = seconds + done.seconds, builds | done.builds
@@ -227,9 +227,9 @@ def _merging(graph, keys, spans, add):
         (keys[low : low + TASKS_PER_MERGE], spans[low : low + TASKS_PER_MERGE])
         for low in range(0, len(keys), TASKS_PER_MERGE)
     ]
-    for number, (some, _) in enumerate(groups):
-        graph[name, number] = merged, add, *some
-    return [(name, number) for number in range(len(groups))], [(some[0][0], some[-1][1]) for _, some in groups]
+    for number, (group, _) in enumerate(groups):
+        graph[name, number] = merged, add, *group
+    return [(name, number) for number in range(len(groups))], [(group[0][0], group[-1][1]) for _, group in groups]
 
 
 def compare_builds(builds, earlier):

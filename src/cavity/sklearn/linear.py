@@ -32,7 +32,7 @@ from cavity.sources.features import append_ones, open_features, scan
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
 # up to so many columns approximation="auto" keeps all covariances: 32 MB, N D^2 operations a pass; of sparse rows the
-# zeros count too then, at most 800 bytes a row. The number of rows has no say: batches could choose differently.
+# zeros count too then, at most 800 bytes a row. Whatever the number of rows: batches could choose differently.
 FULL_COLUMNS, FULL_COLUMNS_SPARSE = 2000, 100
 ROW_CHECKS = dict(accept_sparse="csr", dtype=FLOAT_DTYPES)  # what is taken for rows, in words of scikit-learn
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
@@ -202,7 +202,7 @@ class _LinearClassifier(Classifier, Estimator):
         Returns
         -------
         self : object
-            The estimator, which knows the new rows too.
+            The estimator, fitted to the new rows too.
 
         Raises
         ------
@@ -212,7 +212,7 @@ class _LinearClassifier(Classifier, Estimator):
         Notes
         -----
         The result depends on the order of the rows, not on how they are cut into batches, whose first one gives no
-        scales to the prior for this reason. The prior variance stays as it is, whatever `learn_prior_variance` says,
+        scales to the prior for this reason. The prior variance stays as it is, whatever `learn_prior_variance` is,
         and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
@@ -257,7 +257,7 @@ class _LinearClassifier(Classifier, Estimator):
 
     def _set_posteriors(self, classes, posteriors):
         """Set the attributes of a fit."""
-        self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
+        self.__dict__.pop("loo_score_", None)  # that of an earlier fit
         self.classes_ = classes
         self.posteriors_ = posteriors
         mean = np.stack([posterior.mean for posterior in posteriors])
@@ -274,7 +274,7 @@ class _LinearClassifier(Classifier, Estimator):
 
     @predict_by_chunks(lambda self: base.class_shape(self) if len(self.classes_) > 2 else ())
     def decision_function(self, X: Data) -> FloatArray:
-        """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
+        """Latent value that stands for the predictive probability: 0 stands for one half.
 
         Parameters
         ----------
@@ -286,7 +286,7 @@ class _LinearClassifier(Classifier, Estimator):
         ndarray, shape (N,) or (N, K)
             The f with p(1|f) equal to the probability integrated over the posterior: of the second of two classes, or
             of each of more against the rest. It ranks rows and classes as `predict_proba` does, which the posterior
-            mean ``X @ coef_.T + intercept_`` does not: it says nothing about how sure the posterior is.
+            mean ``X @ coef_.T + intercept_`` does not: it does not depend on the variance of the posterior.
         """
         values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values

@@ -80,7 +80,7 @@ class GLMEstimator(Estimator):
         model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
         arguments |= self._options("max_iter", "tol", "n_threads")
         posterior = model.fit(X, y, sample_weight=weight, **arguments)
-        self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
+        self.__dict__.pop("loo_score_", None)  # that of an earlier fit
         self.posterior_, self.likelihood_ = posterior, posterior.model.likelihood
         mean, sd = posterior.mean, np.sqrt(posterior.variance)
         self.coef_, self.coef_sd_ = mean[intercept:].copy(), sd[intercept:].copy()
@@ -113,7 +113,7 @@ class RobustRegressor(_GLMRegressor):
     Parameters
     ----------
     noise : {"student-t", "laplace"}, default "student-t"
-        Distribution of the noise. Outliers have no say with Student-t noise, a bounded one with Laplace noise.
+        Distribution of the noise. Outliers have no influence with Student-t noise, a bounded one with Laplace noise.
     degrees_of_freedom : float, default 4.0
         Of Student-t noise; None to learn them too.
     scale : float, optional

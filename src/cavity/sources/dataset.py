@@ -22,14 +22,14 @@ def take_dataset_rows(dataset, index):
     return replace(dataset, X=_take_features(dataset.X, index), columns=dataset.columns | columns)
 
 
-def find_complete_rows(dataset, missing="drop", *, some=True):
+def find_complete_rows(dataset, missing="drop", *, needs_rows=True):
     """Return the numbers of the rows in which X and all columns have a value, and the `DroppedRows`.
 
     Parameters
     ----------
     dataset : Dataset
         Not remote.
-    missing, some
+    missing, needs_rows
         As `complete_rows` takes them, which says what is returned.
 
     Raises
@@ -42,12 +42,12 @@ def find_complete_rows(dataset, missing="drop", *, some=True):
         role = (dataset.roles or {}).get(argument, argument)
         name = role if isinstance(role, str) else ", ".join(role)
         values[f"argument {name}" if name in values else name] = column
-    return complete_rows(values, missing, dataset.name, some=some)
+    return complete_rows(values, missing, dataset.name, needs_rows=needs_rows)
 
 
-def drop_missing_rows(dataset, *, some=True):
+def drop_missing_rows(dataset, *, needs_rows=True):
     """Return a dataset without the rows in which X or a column has no value, which it counts in `dropped`."""
-    index, dropped = find_complete_rows(dataset, some=some)
+    index, dropped = find_complete_rows(dataset, needs_rows=needs_rows)
     if index is None:
         return dataset
     return replace(take_dataset_rows(dataset, index), dropped=join_dropped(dataset.dropped, dropped))
@@ -190,23 +190,23 @@ class Dataset:
             X.check_numbers(name)
         return dataset
 
-    def leave_out(self, missing, *, some=True):
+    def leave_out(self, missing, *, needs_rows=True):
         """Return the dataset without rows that have missing values, if that is what `missing` says.
 
         Parameters
         ----------
         missing : {"raise", "drop"}
             With "raise" the dataset is returned as it is: whatever reads its numbers refuses those that are missing.
-        some : bool, default True
+        needs_rows : bool, default True
             Whether a row must be left.
 
         Raises
         ------
         ValueError
-            For another choice; for a remote dataset and "drop"; if no row is left but `some` must be.
+            For another choice; for a remote dataset and "drop"; if `needs_rows` and no row is left.
         """
         arrays.check_choice(missing, "missing", MISSING_CHOICES)
-        return self if missing == "raise" else drop_missing_rows(self, some=some)
+        return self if missing == "raise" else drop_missing_rows(self, needs_rows=needs_rows)
 
     @property
     def kind(self):

@@ -129,7 +129,7 @@ def map_blocks(function, matrices, arguments, threads):
         return threads.imap(partial(_call_on_columns, function, matrices), arguments)
     from cavity.runs.dask_calls import call_on_blocks  # takes a while to load
 
-    return call_on_blocks(function, (_take_columns(matrices, *some) for some in arguments), "Y")
+    return call_on_blocks(function, (_take_columns(matrices, *block) for block in arguments), "Y")
 
 
 def _take_columns(matrices, names, low, high):

@@ -186,14 +186,14 @@ class Smooth(StructuredTerm):
 def choose_size(k, distinct, most, name):
     """Return the checked number of B-splines for the different values of a column; None is `most`, or as many."""
     if len(distinct) < MIN_BASIS:
-        words = (
+        message = (
             f"must have {MIN_BASIS} different values for {name}, got {len(distinct)}: use it as it is, or as a factor"
         )
-        raise error_of("the column", words)
+        raise error_of("the column", message)
     k = min(len(distinct), most) if k is None else k
     if k > len(distinct) or k < MIN_BASIS:
-        words = f"must be from {MIN_BASIS} to {len(distinct)}, the number of different values, for {name}, got {k}"
-        raise error_of("k", words)
+        message = f"must be from {MIN_BASIS} to {len(distinct)}, the number of different values, for {name}, got {k}"
+        raise error_of("k", message)
     return k
 
 

@@ -26,7 +26,8 @@ def evaluate(t, knots, derivative=0):
     degree = SPLINE_DEGREE - derivative
     if not len(t):  # which SciPy refuses
         return sparse.csr_array((0, len(knots) - SPLINE_DEGREE - 1))
-    rows = sparse.csr_array(interpolate.BSpline.design_matrix(t, knots, degree))
+    # extrapolate=True: SciPy compares the ends by loops of Python otherwise; points are inside all the same
+    rows = sparse.csr_array(interpolate.BSpline.design_matrix(t, knots, degree, extrapolate=True))
     for p in range(degree + 1, SPLINE_DEGREE + 1):  # from B-splines of degree p - 1 to derivatives of those of degree p
         n = len(knots) - p - 1
         slopes = p / (knots[p : p + n + 1] - knots[: n + 1])

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROO
 import cavity
 from cavity import likelihoods
 from cavity.models import integral
+from cavity.models.integration_designs import find_grid_step
 from cavity.priors import PC, HalfNormal, LogNormal, PCCorrelation, UniformCorrelation
 from cavity.terms import Autoregressive, Smooth
 
@@ -308,6 +310,23 @@ def test_messages_name_levels_and_groups(rare):
         rare.marginal(("g", "3"))
     with pytest.raises(TypeError, match="group must be the name of a group, the rows come after it; got DataFrame"):
         rare.leave_group_out(cavity.data.table("cbpp", as_frame=True)[0], "g")
+
+
+def test_axes_of_a_grid_may_have_one_level():
+    """A normal density in the log of one number, the points beside in the other without a density."""
+    z = find_grid_step(2) * np.arange(-5.0, 6.0)
+    order = np.argsort(np.abs(z), kind="stable")
+    weights, places = stats.norm.pdf(z[order]) / np.sum(stats.norm.pdf(z)), np.column_stack([z[order], 0.0 * z])
+    values = np.column_stack([np.exp(0.3 * z[order]), np.full(11, 0.7)])
+    integration = cavity.Integration(
+        "grid", ("a", "b"), ("log", "logit"), values, places, weights, np.log(weights), 0.0, 0.0,
+        np.zeros((11, 1)), np.zeros((11, 1)), np.zeros(1), np.ones(1),
+    )  # fmt: skip
+    p = [0.025, 0.5, 0.975]
+    np.testing.assert_allclose(integration.marginal("a").quantile(p), np.exp(0.3 * stats.norm.ppf(p)), rtol=EXPANSION)
+    np.testing.assert_allclose(integration.marginal("b").quantile(p), 0.7, rtol=EARLY)
+    one = replace(integration, values=values[:1], coordinates=places[:1], weights=np.ones(1), log_density=np.zeros(1))
+    np.testing.assert_allclose(one.marginal("a").quantile(p), 1.0, rtol=EARLY)
 
 
 BAD = [

@@ -62,10 +62,10 @@ def _count_far_in_run(run, broadcast):
 def _count_far(x, model, mean, variance, limit):
     """Return how many of the points x (..., n, d) are further from both than the limit: squared, over variances."""
     with np.errstate(over="ignore"):
-        apart = x - mean
-        far = np.einsum("...i,...i->...", apart, apart) > limit * (model.noise_variance + variance)
-        apart = x[far] - np.asarray(model.clutter_mean)
-        far[far] = np.einsum("ni,ni->n", apart, apart) > limit * model.clutter_variance
+        difference = x - mean
+        far = np.einsum("...i,...i->...", difference, difference) > limit * (model.noise_variance + variance)
+        difference = x[far] - np.asarray(model.clutter_mean)
+        far[far] = np.einsum("ni,ni->n", difference, difference) > limit * model.clutter_variance
     return np.count_nonzero(far, axis=-1)
 
 

@@ -1,6 +1,6 @@
 """A data frame by a formula: observations, and columns of fixed and random effects, for a fit and new rows.
 
-The package formulae makes columns of what a formula says (Capretto's formulae, after Wilkinson and Rogers' notation).
+The package formulae makes the columns of a formula (Capretto's formulae, after Wilkinson and Rogers' notation).
 """
 
 from __future__ import annotations

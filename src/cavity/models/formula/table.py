@@ -98,7 +98,7 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
     data : data frame, dict of columns, path or Source
         The rows.
     arguments : dict
-        Values of arguments, or names of columns; "y" None stands for what the formula says.
+        Values of arguments, or names of columns; "y" None stands for what the formula contains.
     roles : dict or None
         The columns that arguments of the fit named.
     intercept : bool, default True
@@ -136,7 +136,8 @@ def complete_new_rows(coding, data, arguments, roles, optional=()):
     table = {name: columns[name] for name in needed_names}
     rows = {name: dataset.column(name) for name in dataset.columns}
     rows |= {} if y is None else {"y": columns[y] if isinstance(y, str) else y}
-    index, _ = complete_rows(table | {f"argument {name}": value for name, value in rows.items()}, "drop", some=False)
+    all_columns = table | {f"argument {name}": value for name, value in rows.items()}
+    index, _ = complete_rows(all_columns, "drop", needs_rows=False)
     if index is None:
         return columns.n_rows, None, data, arguments
     values = {name: take_rows(value, index) if np.ndim(value) else value for name, value in rows.items()}

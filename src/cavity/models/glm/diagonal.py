@@ -263,21 +263,21 @@ class DiagonalEP:
         excess = chunk.rows.excess(row, fraction, self.state, self.sites[chunk.sites])
         return chunk.tilted(row, exponent, *cavity)[0], excess
 
-    def _evaluate(self, fraction, exponent, out=None, some=None):
+    def _evaluate(self, fraction, exponent, out=None, mask=None):
         """log Z and `excess` of all or some rows; log Z is nan where the cavity is improper."""
         log_z, excess = np.zeros((2, self.data.n)) if out is None else out
         for chunk in self.data.chunks():
-            chosen = None if some is None else some[chunk.part]
+            chosen = None if mask is None else mask[chunk.part]
             if chosen is None or chosen.any():
                 part = chunk.part
                 self._evaluate_chunk(chunk, chunk.of(fraction), chunk.of(exponent), log_z[part], excess[part], chosen)
         return log_z, excess
 
-    def _evaluate_chunk(self, chunk, fraction, exponent, log_z, excess, some):
+    def _evaluate_chunk(self, chunk, fraction, exponent, log_z, excess, mask):
         runs, sites = chunk.runs(exponent), self.sites[chunk.sites]
-        if some is not None:
+        if mask is not None:
             is_compiled = self.data.compiled and self.data.likelihood.any_power
-            runs = [(row, row + 1, is_compiled) for row in np.flatnonzero(some).tolist()]
+            runs = [(row, row + 1, is_compiled) for row in np.flatnonzero(mask).tolist()]
         for start, stop, fast in runs:
             if fast:
                 row = chunk.rows.evaluate(start, stop, fraction, exponent, self.state, sites, log_z, excess)

@@ -101,7 +101,7 @@ class IntegratedWeights(IntegratedEffects):
         X : array_like (N, D), data frame, path, list of paths, Source, or scipy.sparse for approximation="diagonal"
             The rows of the fit once more.
         y : array_like (N,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         event : array_like (N,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
             times take bounds (N, 2) as well, lower and upper, which need no events.

@@ -213,7 +213,7 @@ class GLM(ManyResponses, LinearSettings):
         y : array_like (N,) or str, optional
             Observations in the form of the likelihood: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
-            X, which is then no feature. A formula says what they are.
+            X, which is then no feature. A formula names them.
         event : array_like (N,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
             times take bounds (N, 2) as well, lower and upper, which need no events.

@@ -203,14 +203,14 @@ class GLMPosterior(
         if self._covariance is None or self.method != "ep":
             raise ValueError("the gradient needs a fit by EP with approximation='full'")
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
-        apart = self.mean - prior.mean
+        difference = self.mean - prior.mean
         if prior.variance.ndim < 2:
-            slopes = find_weight_gradient(prior.variance, apart, self.variance)
+            slopes = find_weight_gradient(prior.variance, difference, self.variance)
             return slopes if prior.variance.ndim else float(np.sum(slopes))
         # (|C^-1 B|^2 + |C^-1 (mean - prior mean)|^2 - D)/2, C and B the roots of prior and posterior
         spread = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
-        shift = linalg.solve_triangular(prior.root, apart, lower=True)
-        return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
+        shift = linalg.solve_triangular(prior.root, difference, lower=True)
+        return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(difference)))
 
     @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments)
     def predict(
@@ -349,7 +349,7 @@ class GLMPosterior(
         X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
             Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
-            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            Their observations. What the fit took from columns of X, or its formula, is found there by its name,
             unless it is given.
         event : array_like (n,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of

@@ -93,19 +93,20 @@ def mix_weights(integration):
 
 def match_weights(mixture):
     """Return normal weights of the mean and the covariance of a mixture."""
-    apart = np.sqrt(mixture.weights)[:, None] * (np.stack([point.mean for point in mixture.points]) - mixture.mean)
+    difference = np.sqrt(mixture.weights)[:, None] * (np.stack([point.mean for point in mixture.points]) - mixture.mean)
     every = np.eye(len(mixture.mean))
     within = sum(weight * point.cross(every) for weight, point in zip(mixture.weights, mixture.points, strict=True))
-    return Weights.of(mixture.mean, WeightRoot(cholesky(within + apart.T @ apart, "the covariance of the mixture")))
+    root = cholesky(within + difference.T @ difference, "the covariance of the mixture")
+    return Weights.of(mixture.mean, WeightRoot(root))
 
 
 def measure_prior_gap(weights, prior):
     """Return the log of the density of weights over that of their prior, at the posterior mean."""
     posterior_root = cholesky(weights.cross(np.eye(len(weights.mean))), "the covariance of the weights")
     prior_root = np.diag(prior.root) if prior.root.ndim == 1 else prior.root
-    apart = np.linalg.solve(prior_root, weights.mean - prior.mean)
+    difference = np.linalg.solve(prior_root, weights.mean - prior.mean)
     logs = np.sum(np.log(np.abs(np.diagonal(prior_root)))) - np.sum(np.log(np.diagonal(posterior_root)))
-    return float(0.5 * apart @ apart + logs)
+    return float(0.5 * difference @ difference + logs)
 
 
 class WeightEvidence(LinearEvidence):
@@ -172,7 +173,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     else:
         search, evidence, integral = SearchResult(problem), None, None
         if names or problem.model.integrate is not False:
-            integral = check_integral(problem, names, groups)
+            integral = check_integral(problem, names, groups, run.power)
             prepare = FreeFactors.add_default_priors if integral in ("grid", "ccd") else None
             search, evidence = learn_settings(problem, names, groups, threads, run, WeightEvidence, prepare)
         problem = search.optimum
@@ -183,14 +184,16 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     weights = Weights.of(*make_weights(problem.prior.moments, geometry, fit.belief))
     fit, integration, status = replace(fit, trace=fit.trace | search.trace), None, search.status
     if method == "ep" and integral is not None:
-        fit, integration, status = add_integral(fit, evidence, search, run.job, integral, (fit.tau, fit.rho))
+        fit, integration, _, status = add_integral(fit, evidence, search, run.job, integral, (fit.tau, fit.rho))
     return Solution(problem, fit, weights, search.hyperparameters, status, integration)
 
 
-def check_integral(problem, names, groups):
-    """Return the method of the integral over hyperparameters of these names, or None; ValueError for many weights."""
+def check_integral(problem, names, groups, power):
+    """Return the method of the integral over hyperparameters of these names, or None; ValueError for many weights, and
+    for powers of EP other than 1.
+    """
     n_free = len(names) if groups is None else len(names) - 1 + len(np.unique(groups[groups >= 0]))
-    method = choose_integration(problem.model.integrate, n_free, problem.used.n <= MAX_AUTO_LEVELS)
+    method = choose_integration(problem.model.integrate, n_free, problem.used.n <= MAX_AUTO_LEVELS, power)
     if method is not None and len(problem.prior.mean) > MAX_INTEGRATED_WEIGHTS:
         message = f"must be False for more than {MAX_INTEGRATED_WEIGHTS} weights, got {len(problem.prior.mean)} of them"
         raise error_of("integrate", message)

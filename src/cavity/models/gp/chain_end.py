@@ -168,7 +168,7 @@ class GaussianProcessEndPosterior(ProcessPosterior):
         X : array_like (n, D)
             The new rows.
         y : array_like (n,) or str
-            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            Their observations. What the fit took from columns of X, or its formula, is found there by its name,
             unless it is given.
         event : array_like (n,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of

@@ -86,15 +86,15 @@ class ChainEvidence(Evidence):
             target = geometry.filter(rho, rho * (rows.y - rows.offset), white=True).white
             settings = replace(settings, coefficients=np.linalg.lstsq(np.column_stack(columns), target)[0])
             geometry.base = geometry.base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
-        apart = rows.y - geometry.base
-        filtered = geometry.filter(rho, rho * apart)
+        residual = rows.y - geometry.base
+        filtered = geometry.filter(rho, rho * residual)
         if not filtered.proper:
             raise NotPositiveDefiniteError(
                 "the covariance of the observations is not positive definite: noise of variance "
                 f"{np.min(noise):.3g} is lost in rounding beside a prior variance of "
                 f"{geometry.prior_variance:.3g}; raise noise_variance"
             )
-        constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
+        constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), residual.shape))
         value = -0.5 * (filtered.square + filtered.log_determinant + float(constants))
         return EvidencePoint(settings, value, ExactBelief(rho, filtered), geometry, None)
 

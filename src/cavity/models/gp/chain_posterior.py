@@ -13,7 +13,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.results import freeze_arrays
-from cavity.ep.chain import ChainFilter, Times, unpack
+from cavity.ep.chain import ChainFilter, Times, find_sum, unpack
 from cavity.models.gp.chain_end import GaussianProcessEndPosterior
 from cavity.models.gp.chain_evidence import ChainEvidence
 from cavity.models.gp.chain_processes import gather_gradient, make_blocks
@@ -218,14 +218,14 @@ class GaussianProcessChainPosterior(RowsPosterior):
         [0.81, 0.03]
         """
         filtered = self._smoother.filtered
-        last, p = filtered.moments[-1], int(np.sum(filtered.blocks[:, 0]))
-        covariance = unpack(last[None], p)[0]
+        last, (_, from_sum) = filtered.moments[-1], find_sum(filtered.blocks)
+        p = len(from_sum)
         shared = {"columns": self.columns, "roles": self.roles, "classes": self.classes, "_options": self._options}
         return GaussianProcessEndPosterior(
             model=self.model,
             time=float(filtered.times.sorted[-1]),
-            state_mean=last[:p].copy(),
-            state_covariance=covariance,
+            state_mean=from_sum @ last[:p],
+            state_covariance=from_sum @ unpack(last[None], p)[0] @ from_sum.T,
             log_evidence=self.log_evidence,
             n_samples=self.n_samples,
             has_offset=self.has_offset,

@@ -147,11 +147,11 @@ class Evidence:
             target = solver.forward((solver.root * (rows.y - rows.offset))[None])[0]  # (N,)
             settings = replace(settings, coefficients=np.linalg.lstsq(columns, target)[0])
             base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
-        apart = rows.y - base
-        g = rho * apart
+        residual = rows.y - base
+        g = rho * residual
         alpha, mean = latent_solver.solve(self.gram, solver, rho, g)  # (K + R^-1)^-1 (y - base), and K times it
-        constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
-        value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
+        constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), residual.shape))
+        value = -0.5 * (float(residual @ alpha) + solver.log_determinant + float(constants))
         belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
         if self.first_solver is not None:
             return EvidencePoint(settings, value, belief, ExtendedGeometry(base, solver), None)

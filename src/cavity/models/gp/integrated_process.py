@@ -109,8 +109,8 @@ class IntegratedProcess(IntegratedEffects):
         """
         draws = arrays.check_integer(draws, "draws", low=100)
         plug_in, values, moments = self._find_sites("check_approximation")
-        apart = moments.mean - plug_in._rows.offset[self._rows.in_use]
-        gap = 0.5 * (float(apart @ plug_in._alpha) + plug_in._solver.log_determinant)
+        latent_mean = moments.mean - plug_in._rows.offset[self._rows.in_use]
+        gap = 0.5 * (float(latent_mean @ plug_in._alpha) + plug_in._solver.log_determinant)
         constant, evidence = self._rows.log_p_known(plug_in.model.likelihood)[1], find_plug_in_evidence(self)
         return judge_approximation(moments, values, gap, evidence, draws, arrays.make_generator(rng), constant=constant)
 

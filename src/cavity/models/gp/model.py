@@ -66,7 +66,7 @@ class GaussianProcess(LatentProcess):
         column and the period of the largest peak of a periodogram of y. Numbers in brackets are first values, in the
         order variance, lengthscale, period: "rbf(1, 10) * periodic(1, 1, 1)". The default is "rbf".
     likelihood : cavity.likelihoods.Likelihood or str, optional
-        For example ``cavity.likelihoods.Probit()``, or one of your own, or one of the names that `GLM` knows. By
+        For example ``cavity.likelihoods.Probit()``, or one of your own, or one of the names that `GLM` accepts. By
         default y decides: "probit" for two different values, "gaussian" for other numbers.
     mean : float, array_like (1 + D,), "constant", "linear" or a formula, optional
         Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the

@@ -182,7 +182,7 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
         X : array_like (n, D)
             The new rows.
         y : array_like (n,) or str
-            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            Their observations. What the fit took from columns of X, or its formula, is found there by its name,
             unless it is given.
         event : array_like (n,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
@@ -239,7 +239,7 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
         return posterior
 
     def _completed(self):
-        """This posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
+        """This posterior with its results for rows not in use: predictions where weights are zero, and known values."""
         rows, likelihood = self._rows, self.model.likelihood
         mean, variance, loo = (values.copy() for values in (self.mean, self.variance, self._loo))
         if rows.f_known is not None:

@@ -48,7 +48,8 @@ def learn(settings, evidence, covariance, names, n_starts, job, integrate=False)
     where its evidence is then the largest. What is integrated has priors, which the evidence is multiplied by.
     """
     evidence.vector = vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
-    method = choose_integration(integrate, len(vector.places), evidence.rows.n <= MAX_AUTO_ROWS)
+    is_small = evidence.rows.n <= MAX_AUTO_ROWS
+    method = choose_integration(integrate, len(vector.places), is_small, evidence.options.power)
     if vector.size == 0:
         return SearchResult(settings, trace={"learning": np.zeros(0)}), method
     if method in ("grid", "ccd"):
@@ -81,7 +82,7 @@ def integrate(settings, evidence, covariance, names, n_starts, job, setting):
     search, method = learn(settings, evidence, covariance, names, n_starts, job, setting)
     if method is None:
         return search
-    *integral, status = find_integral(evidence, search, job, method, evidence.start)
+    *integral, _, status = find_integral(evidence, search, job, method, evidence.start)
     return replace(search, status=status, integral=tuple(integral))
 
 
@@ -103,9 +104,9 @@ def _search_sample(settings, evidence, objective, points, n_long, bounds, n_star
     is_regression = isinstance(settings.likelihood, Gaussian) and isinstance(evidence, IntegralEvidence)
     if n <= MIN_SAMPLED_ROWS or not is_regression or any(isinstance(leaf, Periodic) for leaf in leaves):
         return None, {}
-    some = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
-    few = Evidence(settings.likelihood, evidence.rows.part(some), evidence.threads, evidence.options)
-    sample = Objective(few, vector.part(some))
+    index = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
+    few = Evidence(settings.likelihood, evidence.rows.part(index), evidence.threads, evidence.options)
+    sample = Objective(few, vector.part(index))
     begun, others = _rank_starts(evaluate_starts(sample, points, SILENT_JOB), points, n_long, n_starts)
     if not begun:
         return None, {}
@@ -116,7 +117,7 @@ def _search_sample(settings, evidence, objective, points, n_long, bounds, n_star
     objective.steepness, objective.points = sample.steepness, list(sample.points)
     if root is None or np.max(np.sum(root**2, axis=1)) > MAX_SAMPLE_VARIANCE:
         return x, {}
-    return x, {"root": root * (len(some) / n) ** 0.5, "least": LEAST_SLOPE}
+    return x, {"root": root * (len(index) / n) ** 0.5, "least": LEAST_SLOPE}
 
 
 def warn_if_line(point, rows, columns=None):
@@ -135,9 +136,9 @@ def warn_if_line(point, rows, columns=None):
         return
     f, line = point.belief.mean, np.column_stack([np.ones(rows.n), rows.X])
     line = line / np.max(np.abs(line), axis=0, initial=np.finfo(float).tiny)
-    apart = np.std(f - line @ np.linalg.lstsq(line, f)[0])
+    spread = np.std(f - line @ np.linalg.lstsq(line, f)[0])
     noise = np.std(rows.y - rows.offset - f) if isinstance(point.settings.likelihood, NOISE_SCALE_KINDS) else 1.0
-    if apart > MAX_LINE_DEPARTURE_SD * max(np.std(f), noise):
+    if spread > MAX_LINE_DEPARTURE_SD * max(np.std(f), noise):
         return
     _, length, j = max(longest)
     warn(

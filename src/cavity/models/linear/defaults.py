@@ -126,7 +126,7 @@ def warn_of_intercepts(intercept, constant, likelihood=None, names=None):
     if constant.any() and (learns or has_added_intercept(intercept)):
         column = describe_column(int(np.argmax(constant)), names)
         warn(
-            f"{column} of X is constant and {another}: only the prior tells them apart; leave one of them out",
+            f"{column} of X is constant and {another}: only the prior distinguishes them; leave one of them out",
             SettingsWarning,
         )
 

@@ -279,6 +279,6 @@ def find_share_left(trace, last):
     return float(np.clip(rate / (1.0 - rate), MIN_SHARE_LEFT, 1.0)) if rate < 1.0 else 1.0
 
 
-def find_weight_gradient(prior_variance, apart, variances):
+def find_weight_gradient(prior_variance, difference, variances):
     """The derivatives for each weight, from its posterior mean less that of the prior and its posterior variance."""
-    return 0.5 * ((apart**2 + variances) / prior_variance - 1.0)
+    return 0.5 * ((difference**2 + variances) / prior_variance - 1.0)

@@ -40,6 +40,7 @@ class Solution:
     hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
     integration: object = None  # over hyperparameters
+    joint: object = None  # of mixed models: the effects, or their mixture over the points
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
@@ -56,11 +57,11 @@ OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as th
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter, by the sign of the way there
-    ("NegativeBinomial", "dispersion", 1.0): "; as far as these data tell the counts are Poisson",
-    ("ZeroInflatedNegativeBinomial", "dispersion", 1.0): "; as far as these data tell the other counts are Poisson",
-    ("BetaBinomial", "precision", 1.0): "; as far as these data tell the successes are binomial",
-    ("StudentT", "degrees_of_freedom", 1.0): "; as far as these data tell the noise is Gaussian",
-    ("Gaussian", "noise_variance", -1.0): "; as far as these data tell the terms account for y without noise",
+    ("NegativeBinomial", "dispersion", 1.0): "; the data are consistent with Poisson counts",
+    ("ZeroInflatedNegativeBinomial", "dispersion", 1.0): "; the data are consistent with other Poisson counts",
+    ("BetaBinomial", "precision", 1.0): "; the data are consistent with binomial successes",
+    ("StudentT", "degrees_of_freedom", 1.0): "; the data are consistent with Gaussian noise",
+    ("Gaussian", "noise_variance", -1.0): "; the data are consistent with y that has no noise beside the terms",
 }
 
 
@@ -208,8 +209,8 @@ def sample_rows(problem, names):
     several = any(likelihood.parameters.get(name) == "increasing" for name in names)
     if several or rows.n < MIN_SAMPLED_ROWS or rows.X.shape[1] > MAX_SAMPLED_COLUMNS:
         return None
-    some = rows.part(np.linspace(0, rows.n - 1, SAMPLE_ROWS).astype(np.intp))
-    return replace(problem, rows=some, used=some)
+    sample = rows.part(np.linspace(0, rows.n - 1, SAMPLE_ROWS).astype(np.intp))
+    return replace(problem, rows=sample, used=sample)
 
 
 def _search_sample(sample, objective, starts, bounds):
@@ -219,15 +220,15 @@ def _search_sample(sample, objective, starts, bounds):
     of few rows does.
     """
     vector, n = sample.vector, sample.problem.used.n
-    some = Objective(sample, vector, n)
-    start = _choose_start(some, starts, bounds, SILENT_JOB)
-    if not some.values:
+    sample_objective = Objective(sample, vector, n)
+    start = _choose_start(sample_objective, starts, bounds, SILENT_JOB)
+    if not sample_objective.values:
         return None, None
-    x = search.climb(some, start, bounds, SAMPLE_GAIN, rounds=1)[1]
-    root = search.newton_root(some, x, bounds)
+    x = search.climb(sample_objective, start, bounds, SAMPLE_GAIN, rounds=1)[1]
+    root = search.newton_root(sample_objective, x, bounds)
     if root is None or np.max(np.sum(root**2, axis=1)) > MAX_SAMPLE_VARIANCE:
         return None, None
-    objective.steepness, objective.finer = some.steepness, NEWTON_FINER
+    objective.steepness, objective.finer = sample_objective.steepness, NEWTON_FINER
     # the curvature of the log evidence in numbers of the likelihood grows with the number of rows, that in others not
     narrower = np.where(np.arange(vector.size) < vector.n_prior, 1.0, (n / objective.n_rows) ** 0.5)
     return x, root * narrower[:, None]

@@ -16,7 +16,7 @@ from cavity.models.linear.defaults import learns_level
 from cavity.models.observations import Observations
 from cavity.sources.dataset import IN_FILES, Dataset
 
-ARGUMENTS_IN_FORMULAS = ("y", "event", "groups")  # what a formula says
+ARGUMENTS_IN_FORMULAS = ("y", "event", "groups")  # which a formula contains
 PROPORTION_NOTATION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
 
 
@@ -31,7 +31,7 @@ class LinearInputs:
     observations : Observations
         What was observed.
     intercept : bool, float or None
-        The setting of the model, or what the formula says.
+        The setting of the model, or what the formula contains.
     coding : Coding or None
         How the formula makes columns of rows to come.
     """
@@ -48,7 +48,7 @@ class LinearInputs:
         Raises
         ------
         ValueError, TypeError
-            For what is not there, or is no column; for settings that a formula says.
+            For what is not there, or is no column; for settings that a formula contains.
         """
         if model.formula is None:
             dataset = Dataset.open(X, columns, remote=True).leave_out(missing)
@@ -80,7 +80,7 @@ class LinearInputs:
 
 
 def open_formula_table(formula, data, columns, missing):
-    """Return the `FormulaTable` of a fit; ValueError for values of the arguments that a formula says."""
+    """Return the `FormulaTable` of a fit; ValueError for values of arguments that a formula contains."""
     for name in ARGUMENTS_IN_FORMULAS:
         refuse_where_formula(name, columns.get(name))
     others = {name: value for name, value in columns.items() if name not in ARGUMENTS_IN_FORMULAS}
@@ -88,9 +88,9 @@ def open_formula_table(formula, data, columns, missing):
 
 
 def refuse_where_formula(name, value):
-    """Raise ValueError for an argument that a formula says."""
+    """Raise ValueError for an argument that a formula contains."""
     if value is not None:
-        message = f"must be None where there is a formula, which says it; got {type(value).__name__}"
+        message = f"must be None with a formula, which contains it; got {type(value).__name__}"
         raise arrays.error_of(name, message)
 
 

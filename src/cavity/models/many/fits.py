@@ -219,7 +219,7 @@ class BatchFit:
     def _fit_alone(self, fits, number, y, offset, observed):
         """Fit a response that its batch has left, as `fit` does."""
         rows, priors = replace(self.problem.rows, y=y, offset=offset), self.make_priors(fits.level[number, None])
-        with collect_warnings() as messages:  # the status says what they say
+        with collect_warnings() as messages:  # the status has their texts
             try:
                 lone = self.problem.fit_alone(rows, observed, self.scale_factors, priors)
             except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:

@@ -63,9 +63,9 @@ class ManyInputs:
         columns = dict(columns)
         trials = columns.pop("trials")
         if (trials is not None) != likelihood.takes_trials:
-            words = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
+            verb = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
             got = "None" if trials is None else type(trials).__name__
-            raise arrays.error_of("trials", f"{words} {type(likelihood).__name__}, got {got}")
+            raise arrays.error_of("trials", f"{verb} {type(likelihood).__name__}, got {got}")
         annotated = split_annotated(X) if Y is None else None
         if Y is None and annotated is None:
             raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
@@ -160,7 +160,7 @@ def take_used_rows(rows):
 
 
 def warn_of_rank(X, names):
-    """Warn of columns that are combinations of those before them: the prior alone tells them apart."""
+    """Warn of columns that are combinations of those before them: only the prior distinguishes them."""
     if X.shape[1] > MAX_CHECKED_COLUMNS:
         return
     length = np.sqrt(np.sum(X * X, axis=0))
@@ -171,6 +171,6 @@ def warn_of_rank(X, names):
         verb = "follow" if len(dependent) > 1 else "follows"
         warn(
             f"the design has not full rank: {join_names(dependent)} {verb} from the columns before, so that only the "
-            "prior tells coefficients apart in every response; leave such columns out",
+            "prior distinguishes coefficients in every response; leave such columns out",
             SettingsWarning,
         )

@@ -343,7 +343,7 @@ class ManyPosterior(Posterior):
         Parameters
         ----------
         file : str or path-like
-            Its path, with the suffix ``.parquet`` or ``.pq``, by which `load` knows it. It appears whole or not at all.
+            Its path, with the suffix ``.parquet`` or ``.pq``, which `load` needs. It appears whole or not at all.
 
         Raises
         ------

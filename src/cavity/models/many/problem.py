@@ -46,7 +46,7 @@ class ManyProblem:
     run : Options
         Those of EP.
     merger : RowMerger or None
-        What says which rows of a response are one site, if any.
+        The rule by which rows of a response are one site, if any.
     drops_missing : bool
         Whether a response is fitted on the rows in which it has a value.
     priors_by_name : dict

@@ -6,7 +6,7 @@ log of its mean count: the dispersion falls from its limit where counts are few,
     c(z) = centre - log(1 + exp(rise - z)).                                                                         (1)
 
 The log evidences of responses as functions of it count as Gaussian about where the last fits have ended, and centre,
-rise and sd maximise the product of what each of them says,
+rise and sd maximise the product of their likelihoods,
 
     sum_g log N(t_g; c(z_g), sd^2 + 1/h_g),                                                                         (2)
 
@@ -36,7 +36,7 @@ GRID_SIZE, GOLDEN_STEPS = 61, 40  # of the searches for sd and rise: the grid br
 LEVEL_MARGIN = 4.0  # of rises from the levels: beyond, dispersions depend on the level in proportion, or hardly
 MAX_TREND_ROUNDS, TREND_TOL = 8, 1e-4  # of searches for sd and rise in turn, and of the change of their logs
 GOLDEN_RATIO = 0.5 * (np.sqrt(5.0) - 1.0)
-MIN_INFORMATION = 1e-6  # of a response, relative to the largest: less says nothing
+MIN_INFORMATION = 1e-6  # of a response, relative to the largest; less counts as none
 MIN_RESPONSES_TO_SHARE = 3
 
 

@@ -40,7 +40,7 @@ class DrawsForArviz:
         X : data frame or array_like (N, D), optional
             The rows of the fit once more.
         y : array_like (N,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         event : array_like (N,) or str, optional

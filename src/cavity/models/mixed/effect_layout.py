@@ -119,6 +119,16 @@ class EffectLayout:
         """The number of all effects, n."""
         return self.starts[-1]
 
+    @cached_property
+    def _fixed_entries(self):
+        """Rows and columns of the lower triangle of the fixed effects."""
+        return np.tril_indices(self.n_fixed)
+
+    @cached_property
+    def n_constraints(self):
+        """The number of all constraints."""
+        return sum(len(block.constraints) for block in self.blocks if block.constraints is not None)
+
     @property
     def n_free(self):
         """The dimension of the subspace that constraints leave."""
@@ -155,11 +165,10 @@ class EffectLayout:
                 indices.append(start + value.indices.reshape(len(X), -1).astype(kind))
             else:
                 uneven.append(value)
-        data, indices = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)
-        nonzero = data != 0.0
-        ends = np.concatenate([[0], np.cumsum(np.count_nonzero(nonzero, axis=1))])
-        data, indices = (a.ravel() if nonzero.all() else a[nonzero] for a in (data, indices))
-        left = sparse.csr_array((data, indices, ends), (len(X), self.size - sum(Z.shape[1] for Z in uneven)))
+        size = self.size - sum(Z.shape[1] for Z in uneven)
+        data, ends = np.concatenate(blocks, axis=1), np.arange(len(X) + 1) * sum(block.shape[1] for block in blocks)
+        left = sparse.csr_array((data.ravel(), np.concatenate(indices, axis=1).ravel(), ends), (len(X), size))
+        left.eliminate_zeros()
         if not uneven:
             return left
         rows = sparse.csr_array(sparse.hstack([left, *uneven], format="csr"))
@@ -168,32 +177,35 @@ class EffectLayout:
 
     def entries(self):
         """Rows and columns of the lower triangle of the prior's precision: a block of fixed effects, one a term."""
-        rows, columns = map(list, zip(np.tril_indices(self.n_fixed), strict=True))
+        rows, columns = map(list, zip(self._fixed_entries, strict=True))
         for start, block in zip(self.starts, self.blocks, strict=False):
             for ends, within in zip((rows, columns), block.entries(), strict=True):
                 ends.append(start + within)
         return np.concatenate(rows), np.concatenate(columns)
 
-    @property
-    def n_constraints(self):
-        """The number of all constraints."""
-        return sum(len(block.constraints) for block in self.blocks if block.constraints is not None)
-
     def constraints(self, entries):
         """The constraints of all effects, with pins in units of the prior's precision; `entries` are those of terms."""
         if not self.n_constraints:
             return None
-        A, row = np.zeros((self.n_constraints, self.size)), 0
-        pins, pin_precisions = [], []
-        for start, block, values in zip(self.starts, self.blocks, entries, strict=False):
+        A, pins, places = self._pinned
+        return Constraints(A, pins, np.concatenate([entries[number][at] for number, at in places]))
+
+    @cached_property
+    def _pinned(self):
+        """The constraints A (r, n), the effects (r,) that are pinned, and for each term with some its number and which
+        entries of its precision those are.
+        """
+        A, row, pins, places = np.zeros((self.n_constraints, self.size)), 0, [], []
+        for number, block in enumerate(self.blocks):
             if block.constraints is not None:
-                count = len(block.constraints)
+                start, count = self.starts[number], len(block.constraints)
                 A[row : row + count, start : start + block.size] = block.constraints
                 pins.append(start + block.prior.pins)
                 rows, columns = block.entries()
-                pin_precisions.append(values[rows == columns][np.argsort(rows[rows == columns])][block.prior.pins])
+                diagonal = np.flatnonzero(rows == columns)
+                places.append((number, diagonal[np.argsort(rows[diagonal])][block.prior.pins]))
                 row += count
-        return Constraints(A, np.concatenate(pins), np.concatenate(pin_precisions))
+        return A, np.concatenate(pins), places
 
     def precision(self, variance, settings):
         """The prior's precision: the inverse of the variance of the fixed effects, a number, (D,) or (D, D), and of
@@ -205,7 +217,7 @@ class EffectLayout:
         else:
             fixed = np.diag(1.0 / np.broadcast_to(variance, (self.n_fixed,)))
         parts = [block.precision(setting) for block, setting in zip(self.blocks, settings, strict=True)]
-        entries = [fixed[np.tril_indices(self.n_fixed)], *(part for part, _ in parts)]
+        entries = [fixed[self._fixed_entries], *(part for part, _ in parts)]
         log_determinant = sum((value for _, value in parts), np.linalg.slogdet(fixed)[1])
         return Precision(np.concatenate(entries), float(log_determinant), self.constraints(entries[1:]))
 

@@ -11,6 +11,7 @@ from cavity.base.rows import check_moments
 from cavity.ep.sparse import Constraints, Kriging
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
+from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.runs.executors import Threads, single_blas
 
 MAX_DENSE_NUMBERS = 1 << 20  # of the dense rows in one solve
@@ -164,3 +165,17 @@ class Effects:
             return self.mean + steps
         more = rng.standard_normal((n, len(self.pins))) @ self.kriging.regained
         return self.mean + self.kriging.condition(steps) + more
+
+
+class EffectsMixture(PosteriorMixture):
+    """A mixture of `Effects` on one pattern."""
+
+    def covariance(self, index):
+        """The joint covariance of some effects, (m, m): that of the points is read where the pattern has all pairs."""
+        index, mode = np.asarray(index), self.points[0]
+        keys = np.minimum(index, index[:, None]) * len(mode.mean) + np.maximum(index, index[:, None])
+        places = np.minimum(np.searchsorted(mode.keys, keys), len(mode.entries) - 1)
+        if not np.array_equal(mode.keys[places], keys):
+            return super().covariance(index)
+        apart = np.stack([point.mean[index] for point in self.points]) - self.mean[index]
+        return self.inverse[places] + apart.T @ (self.weights[:, None] * apart)

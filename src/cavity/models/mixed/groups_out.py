@@ -41,7 +41,8 @@ class LeavesGroupsOut:
         """Return log p(the rows of a level | all other rows) for each level of a group.
 
         The sites of the rows of a level are removed, those of all others stay as they are, and EP over the rows of the
-        level alone finds their evidence under the remaining posterior: `loo_log_density` for many rows together. The
+        level alone, with power=1, finds their evidence under the remaining posterior, whatever the power of the fit:
+        `loo_log_density` for many rows together. The
         hyperparameters stay; where they are integrated, densities p_k at the points of weights w_k, which take a fit
         each, are averaged by 1/p = sum_k w_k/p_k, as those of `loo_log_density` are.
 
@@ -52,7 +53,7 @@ class LeavesGroupsOut:
         X : data frame or array_like (N, D)
             The rows of the fit once more.
         y : array_like (N,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         offset : array_like (N,) or str, optional

@@ -98,7 +98,7 @@ class LevelPredictions(Predictions):
         Raises
         ------
         ValueError, TypeError
-            For bad rows; for levels that the fit had not, naming them, unless `levels` says otherwise.
+            For bad rows; for levels that the fit had not, naming them, unless `levels` allows them.
         """
         rows = self.rows(X, groups, levels, without)
         options = {"offset": offset, "exposure": exposure, "noise": noise, "trials": trials}

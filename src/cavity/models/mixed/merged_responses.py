@@ -40,7 +40,7 @@ class MergedResponses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowMerger:
-    """What says which rows of a response are one site.
+    """The rule by which rows of a response are one site.
 
     Attributes
     ----------

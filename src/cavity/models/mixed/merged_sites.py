@@ -1,6 +1,6 @@
 """What equal rows are together: trials, a power of the likelihood at a mean, or a list of factors.
 
-A likelihood says which by `_merges_by`. With y_i the observations of rows of one f, w_i their copies and n the sum of
+`_merges_by` of a likelihood names them. With y_i the observations of rows of one f, w_i their copies and n the sum of
 these,
 
     "trials"      prod_i p(y_i|f) = C(k, n)^-1 prod_i C(k_i, n_i) p(k|n, f),  k = sum k_i, n = sum n_i,             (1)
@@ -119,16 +119,10 @@ class MeanSites:
         """Return the sites."""
         return Sites(likelihood, self.y, weights, power, copies=self.n)
 
-    def _centre(self, likelihood):
-        """A value of f near each site, at which constants are compared."""
-        if likelihood.link == "log":
-            return np.log(np.where(self.y > 0, self.y, 1.0))
-        return special.logit(self.y) if likelihood.link == "logit" else self.y
-
     def constant(self, likelihood):
         """The log evidence of the rows less that of the sites."""
         site, y, count = self.factors
-        f = self._centre(likelihood)
+        f = likelihood.start(self.y)  # near each site: elsewhere log p are large, and rounding is
         of_sites, sites = likelihood.log_p(self.y, f), np.unique(site)
         return float(np.sum(count * likelihood.log_p(y, f[site]))) - float(np.sum((self.n * of_sites)[sites]))
 
@@ -147,7 +141,7 @@ class MeanSites:
         mean = np.clip((self.sums[at] - numbers) / n, low[at], high[at])  # rounding may leave what is possible
         others = self.inverse(mean)
         rest, tau, rho = Sites(likelihood, others, copies=n).match(slice(None), *cavity)
-        f = self._centre(likelihood)[at]
+        f = likelihood.start(self.y)[at]
         constant = likelihood.log_p(self.merged.y[index], f) + n * likelihood.log_p(others, f)
         return log_z + constant - self.n[at] * likelihood.log_p(self.y[at], f) - rest, tau, rho
 
@@ -198,8 +192,8 @@ class FactorSites:
         out = np.empty((3, len(self.site)))
         step = max(1, NODES_PER_BLOCK // (2 * N_PANEL_NODES * MAX_EDGES * int(np.max(np.diff(self.starts)))))
         for first in range(0, len(sites), step):
-            some = slice(first, min(first + step, len(sites)))
-            self._leave_out_of(likelihood, sites[some], mean[some], variance[some], out)
+            part = slice(first, min(first + step, len(sites)))
+            self._leave_out_of(likelihood, sites[part], mean[part], variance[part], out)
         # which factor is that of a row: its site and observation
         numbers = self._number_rows()[index]
         return tuple(out[:, numbers])
@@ -250,9 +244,9 @@ class FactorProduct(Likelihood):
         most = int(np.max(np.diff(self.sites.starts)))
         step = max(1, NODES_PER_BLOCK // (most * out.shape[1]))
         for first in range(0, len(sites), step):
-            some = slice(first, min(first + step, len(sites)))
-            log_p, rows, starts = self.sites.log_factors(self.likelihood, sites[some], f[some])
-            out[some] = np.add.reduceat(self.sites.counts[rows, None] * log_p, starts, axis=0)
+            part = slice(first, min(first + step, len(sites)))
+            log_p, rows, starts = self.sites.log_factors(self.likelihood, sites[part], f[part])
+            out[part] = np.add.reduceat(self.sites.counts[rows, None] * log_p, starts, axis=0)
         return out
 
 

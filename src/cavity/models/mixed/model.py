@@ -143,7 +143,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         fixed = self._fixed_effects()
         set_fields(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
-            text = f"must be None where there is a formula, which says it; got {self.intercept!r}"
+            text = f"must be None with a formula, which contains it; got {self.intercept!r}"
             raise arrays.error_of("intercept", text)
         set_fields(self, priors=check_priors(self.priors))
         if self.bins is not None:
@@ -192,7 +192,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
             With a formula a data frame with all its columns. Else the columns of the fixed effects; a data frame may
             have y, groups and others among its columns, which are named below.
         y : array_like (N,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups by their names; by default columns of X, which are then no features.
         event : array_like (N,) or str, optional

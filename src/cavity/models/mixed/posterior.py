@@ -1,4 +1,4 @@
-"""The posterior of a mixed model: effects, variance components, predictions, what leaving rows or groups out says."""
+"""The posterior of a mixed model: effects, variance components, predictions, rows or groups left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cavity.models.mixed.arviz_draws import DrawsForArviz
 from cavity.models.mixed.checked_sites import ChecksApproximation
 from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
-from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.effects import Effects, EffectsMixture
 from cavity.models.mixed.groups_out import OF_ROWS, LeavesGroupsOut
 from cavity.models.mixed.level_predictions import LevelPredictions
 from cavity.models.mixed.row_readers import NewRows, RowReader
@@ -34,7 +34,6 @@ from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.point_moments import PointMoments, average_log_density
-from cavity.models.posterior_mixture import PosteriorMixture
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
 
@@ -52,11 +51,10 @@ def make_posterior(solution, reader, **labels):
         values = [term.values(rows.left_out) for term in problem.terms]
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
-    joint = effects if solution.integration is None else mix_effects(solution.integration, effects)
     covariances = {
         term.name: term.describe_setting(setting) for term, setting in zip(problem.terms, problem.settings, strict=True)
     }
-    return MixedGLMPosterior(
+    posterior = MixedGLMPosterior(
         model=replace(problem.model, effect_covariances=covariances),
         log_evidence=fit.log_evidence,
         n_samples=rows.n,
@@ -74,12 +72,14 @@ def make_posterior(solution, reader, **labels):
         _row_weights=rows.unequal_weights,
         n_sites=problem.sites.rows.n,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
-        **collect_moments(joint, problem.layout.n_fixed),
+        **collect_moments(solution.joint, problem.layout.n_fixed),
         _mode_effects=effects,
         integration=solution.integration,
         **fit.outcome(solution.searched),
         **labels,
     )
+    vars(posterior).update(_effects=solution.joint)  # a cached property
+    return posterior
 
 
 def mix_effects(integration, mode):
@@ -88,7 +88,7 @@ def mix_effects(integration, mode):
     for number in range(len(integration.weights)):
         pins = {} if integration.pin_precisions is None else {"pin_precisions": integration.pin_precisions[number]}
         points.append(replace(mode, mean=integration.means[number], entries=integration.entries[number], **pins))
-    return PosteriorMixture(points, integration.weights)
+    return EffectsMixture(points, integration.weights)
 
 
 def collect_moments(effects, d):
@@ -264,8 +264,8 @@ class MixedGLMPosterior(
 
     def _drawn_by_point(self, X, n, rng, offset, exposure):
         rows, base, extras, _ = self._read(X, offset=offset, exposure=exposure)
-        whole = self._mode_effects, extras[0]
-        parts = self._choose_points(n, rng, whole, lambda k: (self._effects.points[k], extras[k]))
+        mode = self._mode_effects, extras[0]
+        parts = self._choose_points(n, rng, mode, lambda k: (self._effects.points[k], extras[k]))
         for draws, likelihood, count, (effects, extra) in parts:
             f = (rows @ effects.sample(count, rng).T).T
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
@@ -288,7 +288,7 @@ class MixedGLMPosterior(
         X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         y : array_like (n,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -332,7 +332,7 @@ class MixedGLMPosterior(
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
         y : array_like (n,) or str, optional
-            Observations in the form of the likelihood; a formula says what they are.
+            Observations in the form of the likelihood; a formula names them.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         event : array_like (n,) or str, optional

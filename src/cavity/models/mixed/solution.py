@@ -6,7 +6,7 @@ from cavity.ep.engine import Engine
 from cavity.ep.sparse import Pattern, Precision, Sparse
 from cavity.models.integral import add_integral
 from cavity.models.linear.evidence_search import Solution
-from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.effects import Effects, EffectsMixture
 from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.models.mixed.variance_search import learn_settings
 from cavity.runs.executors import Threads, single_blas
@@ -24,11 +24,12 @@ def solve(problem, names, options, threads):
     effects, site_fit = Effects.of(geometry, fit.belief), fit
     fit = problem.sites.expand(problem.sites.correct(fit, likelihood), likelihood)
     fit = replace(fit, trace=site_fit.trace | search.trace)
-    integration, status = None, search.status
+    integration, joint, status = None, effects, search.status
     if method is not None:
         start = site_fit.tau, site_fit.rho
-        fit, integration, status = add_integral(fit, evidence, search, options.job, method, start)
-    return Solution(problem, fit, effects, search.hyperparameters, status, integration)
+        fit, integration, points, status = add_integral(fit, evidence, search, options.job, method, start)
+        joint = effects if integration is None else EffectsMixture(points, integration.weights)
+    return Solution(problem, fit, effects, search.hyperparameters, status, integration, joint)
 
 
 def update_effects(likelihood, rows, matrix, effects, options):

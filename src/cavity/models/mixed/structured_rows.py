@@ -52,13 +52,17 @@ class StructuredRows:
 
     def values(self, rows):
         """The rows Z of some rows, a mask or a slice."""
-        return self.Z[rows]
+        return self.Z if self._count(rows) == self.Z.shape[0] else self.Z[rows]
+
+    def _count(self, rows):
+        """How many rows a mask or a slice has."""
+        return len(range(*rows.indices(self.Z.shape[0]))) if isinstance(rows, slice) else int(np.count_nonzero(rows))
 
     def variances(self, values, rows):
         """About the variance of f that its effects have in some rows under the prior: the sum of those of its sds."""
         parameters = self.built.prior.parameters
         total = sum((value / p.unit) ** 2 for p, value in zip(parameters, values, strict=True) if p.is_sd)
-        return np.full(self.Z[rows].shape[0], total)
+        return np.full(self._count(rows), total)
 
     def check_setting(self, setting, name):
         """Return the values of its parameters, None of those that are open, from a variance or a dict of values."""

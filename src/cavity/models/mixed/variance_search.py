@@ -81,13 +81,13 @@ class FreeTerms(FreeSettings):
 
     def describe_prior(self, settings):
         """Names and values of what is open of the priors, and their derivatives in the free numbers."""
-        names, values, blocks = [], [], [np.zeros((0, 0))]
+        names, values, blocks = [], [], []
         for m, part in zip(self.open, self.parts(self.pack(settings)), strict=True):
             components, jacobian = m.describe(part)
             names += m.names
             values += components
             blocks.append(jacobian)
-        return names, values, linalg.block_diag(*blocks)
+        return names, values, blocks[0] if len(blocks) == 1 else linalg.block_diag(np.zeros((0, 0)), *blocks)
 
     def pack(self, settings):
         """The vector of some settings."""
@@ -105,12 +105,12 @@ class FreeTerms(FreeSettings):
         number = int(np.searchsorted(firsts, i, side="right")) - 1
         first, one = firsts[number], self.open[number]
         if one.vanishes(x[first : first + one.size], i - first):
-            meaning = "; as far as these data tell the effects of a level determine each other"
+            meaning = "; the data show no variation of it"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         if not names[i].startswith("sd"):  # a share, a correlation or a length
             return names[i], f"{values[i]:.6g}", ""
-        meaning = "nothing limits these effects" if sign > 0 else "there is no such effect"
-        return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
+        meaning = "do not limit these effects" if sign > 0 else "show no such effect"
+        return names[i], f"{values[i]:.2g}", f"; the data {meaning}"
 
     def add_default_priors(self, terms):
         """Give a proper prior to what has none: standard deviations a PC prior whose upper value is large in the unit
@@ -177,9 +177,9 @@ class MixedEvidence(LinearEvidence):
         problem, noise = self.problem_at(settings), settings.likelihood.noise_variance
         geometry, rows, weights = problem.geometry(self.threads, self.job), problem.sites.rows, problem.sites.weights
         if self._sums is None:
-            apart = rows.y - geometry.base
-            self._sums = geometry.sum_rows(weights.copy(), weights * apart)
-            self._squares = float(np.sum(weights * apart**2))
+            residual = rows.y - geometry.base
+            self._sums = geometry.sum_rows(weights.copy(), weights * residual)
+            self._squares = float(np.sum(weights * residual**2))
         directions = PriorDirections(geometry, problem, self.vector) if informs else None
         sums = (total / noise for total in self._sums)
         belief = geometry.belief(*sums, has_marginals=False, find_directions=directions and directions.find)
@@ -304,7 +304,9 @@ class MixedEvidence(LinearEvidence):
 
     def sites(self, likelihood):
         """The sites of the rows, equal ones once."""
-        return self.problem.sites.make_sites(likelihood, self.options.power)
+        if self._sites is None or self._sites[0] is not likelihood:
+            self._sites = likelihood, self.problem.sites.make_sites(likelihood, self.options.power)
+        return self._sites[1]
 
     def constant(self, likelihood):
         """The log evidence of the rows less that of the sites."""
@@ -344,7 +346,8 @@ def learn_settings(problem, names, threads, options):
     starts = choose_likelihoods(problem, names)
     vector = FreeTerms(problem, names, starts[0])
     levels = [len(term.levels) for term in problem.terms if hasattr(term, "levels")]
-    method = choose_integration(problem.model.integrate, vector.size, bool(levels) and min(levels) <= MAX_AUTO_LEVELS)
+    is_small = bool(levels) and min(levels) <= MAX_AUTO_LEVELS
+    method = choose_integration(problem.model.integrate, vector.size, is_small, options.power)
     if method in ("grid", "ccd"):
         vector.add_default_priors(problem.terms)
     evidence = MixedEvidence(problem, vector, threads, options)

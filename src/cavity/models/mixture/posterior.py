@@ -1,4 +1,4 @@
-"""The posterior of a Gaussian mixture: what it says about rows, and how it goes on with more of them."""
+"""The posterior of a Gaussian mixture: predictions for rows, and updates with more of them."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         other : GaussianMixturePosterior
             Of other data, from a model with the same priors; `GaussianMixture.settle` makes them independent of the
             data. Its components are matched to those of `self` by their means and covariances, unless the prior
-            tells them apart.
+            distinguishes them.
 
         Returns
         -------
@@ -414,7 +414,7 @@ def build_posterior(model, sweeps, done, columns=None, roles=None, **outcome):
 
 
 def get_factors(posterior):
-    """Return all factors of a posterior, in coordinates, and the `Scaling` that says which."""
+    """Return all factors of a posterior, in coordinates, and the `Scaling` of these."""
     return posterior._state, posterior._scaling
 
 

@@ -1,6 +1,10 @@
 """Sweeps of a Gaussian mixture for the mean-field engine: an E-step over the blocks of the data, then an M-step.
 
-States are in the coordinates z = (x - origin) scale of `Scaling`.
+States are in the coordinates z = (x - origin) scale of `Scaling`. Steps on minibatches B of N rows move the natural
+parameters lambda of q(pi, mu, Lambda), those of the prior being eta [H]_::
+
+    lambda^ = eta + (N/|B|) sum_{n in B} of the statistics of r_n,                                                 (1)
+    lambda = (1 - step) lambda + step lambda^.                                                                       (2)
 
 References
 ----------
@@ -46,12 +50,12 @@ class MixtureSweeps:
         except UnreachableRow as error:
             raise error.to_error("row {} of the minibatch".format) from None
         sums = RowSums.of(statistics, rows.shape[1], state.full)
-        return state.update(self.prior, sums.scale(self.n_samples / len(rows)))
+        return state.update(self.prior, sums.scale(self.n_samples / len(rows)))  # (1)
 
     @staticmethod
     def blend(state, estimate, step):
         """Return the state with natural parameters (1 - step) old + step estimated [H]_."""
-        return MixtureState.combine([(1.0 - step, state), (step, estimate)])
+        return MixtureState.combine([(1.0 - step, state), (step, estimate)])  # (2)
 
     @staticmethod
     def coordinates(state):

@@ -80,7 +80,7 @@ def choose_first_settings(model, rows, fixed_covariance):
 
 
 def _estimate_latent_values(likelihood, rows):
-    """Return values of f beside the offsets where y says so: y itself, or logs of counts; else None."""
+    """Return values of f beside the offsets where y determines them: y itself, or logs of counts; else None."""
     if follows_units(likelihood) or likelihood.takes_exposure:
         f = likelihood.start(rows.y)
     elif is_real(likelihood) and rows.y.ndim == 1:

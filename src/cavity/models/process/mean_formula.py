@@ -80,7 +80,7 @@ def add_mean_columns(coding, names, X):
     if list_mean_columns(columns.names):
         return X
     values = {name: columns[name] for name in sorted(coding.variables)}
-    index, _ = complete_rows(values, "drop", "X", some=False)
+    index, _ = complete_rows(values, "drop", "X", needs_rows=False)
     if index is None:
         design = coding.fixed_columns(columns)[0].values
     else:

@@ -22,7 +22,7 @@ from cavity.models.observations import Observations
 from cavity.models.process.mean_formula import is_mean_formula, split_mean
 
 
-def observe(model, dataset, *, some=True):
+def observe(model, dataset, *, needs_rows=True):
     """Return the `Observations` of first rows: a covariance that is given means that the scale of f is, too."""
 
     def choose_likelihood(y):
@@ -30,7 +30,7 @@ def observe(model, dataset, *, some=True):
         has_scale = isinstance(model.covariance, Covariance) and isinstance(likelihood, Gaussian)
         return Gaussian() if has_scale else likelihood
 
-    return Observations.of(model.likelihood, dataset, default=choose_likelihood, some=some)
+    return Observations.of(model.likelihood, dataset, default=choose_likelihood, needs_rows=needs_rows)
 
 
 def add_prior_means(model, rows):

@@ -117,10 +117,10 @@ class WeightPrior:
         if self.is_learnt:
             statistics = q.statistics
             logs = np.append(np.log(self.added), np.broadcast_to(statistics[: statistics.size // 2], self.size))
-            apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
+            divergence = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
         else:
-            logs, apart = np.log(alpha), 0.0
-        return 0.5 * float(np.sum(logs - LOG_2PI - alpha * second)) - apart
+            logs, divergence = np.log(alpha), 0.0
+        return 0.5 * float(np.sum(logs - LOG_2PI - alpha * second)) - divergence
 
 
 def check_prior(model):

@@ -266,13 +266,13 @@ class BoundIncrement:
             fraction, m = sites.fraction, W @ mu
             weights, scaled = self._get_scratch(1, len(W)), self._get_scratch(2, len(W))
             np.matmul(W, inverse, out=weights)  # W B^-1, (n, M) (M, M)
-            v, apart = np.einsum("ij,ij->i", W, weights), tau - rho * m
-            q = 0.5 * fraction * (apart**2 + rho**2 * v) - 0.5 * rho
+            v, gradient = np.einsum("ij,ij->i", W, weights), tau - rho * m
+            q = 0.5 * fraction * (gradient**2 + rho**2 * v) - 0.5 * rho
             np.multiply(W, 2.0 * q[:, None], out=scaled)
             weights *= -rho[:, None]
             weights -= scaled
             R = -(scaled.T @ W)  # -2 W' diag(q) W, (M, M)
-            blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)  # plus (tau - rho m) mu', (n,) and (M,)
+            blas.dger(1.0, mu, gradient, a=weights.T, overwrite_a=1)  # plus (tau - rho m) mu', (n,) and (M,)
             slope = self._noise_slope(start, sites, m, v, residual, rho)
             return self._contract(solution, X, tiled.solve(triangle, weights, transposed=True), q), R, slope
 

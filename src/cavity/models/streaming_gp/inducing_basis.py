@@ -11,7 +11,7 @@ singular, and a row adds a rank-1 term. Matrices M x M are in Fortran order, and
 
 That factor is exp(E_1(b) + E_2(b)) with b = L w, p(w) = N(0, I), and ::
 
-    q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C        [J]_ (q_opt)
+    q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C                                     [J]_ (q_opt)                         (1)
 
 is N(B^-1 r, B^-1) in w, B = I + A = factor factor', c = factor^-1 r, with the log bound
 log C = constant + c'c/2 - sum log diag factor.

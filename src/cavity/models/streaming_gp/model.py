@@ -265,7 +265,7 @@ class StreamingGP(LatentProcess):
         X, coding = open_mean(self.mean, X)
         dataset = Dataset.open(X, columns, self.inducing_columns).leave_out(missing)
         rows = None if isinstance(self.covariance, Covariance) and coding is None else sample_dense(dataset)
-        observations = observe(self, dataset, some=rows is not None)
+        observations = observe(self, dataset, needs_rows=rows is not None)
         model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)
         set_fields(model, inducing_columns=self.inducing_columns)
         state = start_state(model, dataset, run, coding)

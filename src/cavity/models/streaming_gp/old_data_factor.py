@@ -93,15 +93,15 @@ class OldFactorMap:
     def compute_gradients(self, mapped, solution):
         """Return gradients of the bound in K_ab (M_a, M), and in Q_a among the variables that are not kept."""
         inverse, mu = solution.inverse, solution.mean
-        apart = mapped.r - mapped.A @ (mapped.V @ mu)
+        gradient = mapped.r - mapped.A @ (mapped.V @ mu)
         pulled = mapped.A @ mapped.V @ inverse
         # dF/dK_ab L' = L_a^-T [(r - A V mu) mu' - A V B^-1]
-        across = _solve_triangle(self.basis.factor, np.asfortranarray(np.outer(apart, mu) - pulled), trans=1)
+        across = _solve_triangle(self.basis.factor, np.asfortranarray(np.outer(gradient, mu) - pulled), trans=1)
         products = mapped.A @ self.columns
         by_residual = -0.5 * (self.columns.T @ products)  # dF/dQ_a = -Y'A Y/2 for alpha = 0
         if self.alpha > 0.0:
-            spread, apart = products.T @ mapped.V, self.columns.T @ apart
-            by_residual += 0.5 * self.alpha * (spread @ inverse @ spread.T + np.outer(apart, apart))
+            spread, gradient = products.T @ mapped.V, self.columns.T @ gradient
+            by_residual += 0.5 * self.alpha * (spread @ inverse @ spread.T + np.outer(gradient, gradient))
         across[self.lost_index] -= 2.0 * by_residual @ mapped.across  # Q_a depends on K_ab as well
         return across, by_residual
 

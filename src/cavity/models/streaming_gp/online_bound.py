@@ -21,11 +21,10 @@ In terms of beta = K_ab K_bb^-1 b, Q_a = K_aa - K_ab K_bb^-1 K_ba and D_a^-1 = S
            = log q(beta) - log p'(beta) - tr(D_a^-1 Q_a)/2,
     E_2(b) = log N(y; K_fb K_bb^-1 b, noise) - tr(noise^-1 Q_f)/2.
 
-The second form of E_1 is the one computed: it needs D_a^-1 only, which is singular where the data say nothing, and
-there D_a does not exist. In the tutorial [J]_ three things read differently: the definition of D_a in the box lacks the
-inverse (it says D_a for what is D_a^-1); K_aa is written for two matrices, of which the one in D_a, and in the
-determinant, is that of the old kernel (K'_aa) and the one in Q_a that of the new; and n in the derivation of E_1 is
-M_a.
+The second form of E_1 is the one computed: it needs D_a^-1 only, which is singular where the data are uninformative,
+and there D_a does not exist. In the tutorial [J]_ three things differ: the definition of D_a in the box lacks the
+inverse (it has D_a for what is D_a^-1); K_aa stands for two matrices, of which the one in D_a, and in the determinant,
+is that of the old kernel (K'_aa) and the one in Q_a that of the new; and n in the derivation of E_1 is M_a.
 
 With alpha in (0, 1] the expectations are replaced by power means, (1/alpha) log E[exp(alpha log ...) | b]. These are
 the fixed points of power expectation propagation; 0 is the limit of variational inference (VFE), and 1 gives for the
@@ -71,7 +70,7 @@ def expected_log_ratio(
     *,
     alpha: float = 0.0,
 ) -> FloatOrArray:
-    """E_1(b): what the old data say about the new inducing values, E[log q(a) - log p'(a) | b].
+    """E_1(b): the information of the old data about the new inducing values, E[log q(a) - log p'(a) | b].
 
     Parameters
     ----------
@@ -138,7 +137,7 @@ def expected_log_likelihood(
     *,
     alpha: float = 0.0,
 ) -> FloatOrArray:
-    """E_2(b): what new observations say about the new inducing values, E[log p(y | f) | b].
+    """E_2(b): the information of new observations about the new inducing values, E[log p(y | f) | b].
 
     Parameters
     ----------

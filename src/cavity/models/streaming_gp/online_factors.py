@@ -94,9 +94,9 @@ class OldExpectation:
 
     def _log_ratio(self, a):
         """log q(a) - log p'(a) for rows of a (n, M_a)."""
-        apart, whole = solve_lower(self.factor, (a - self.mean).T), solve_lower(self.prior_factor, a.T)
+        z, z_prior = solve_lower(self.factor, (a - self.mean).T), solve_lower(self.prior_factor, a.T)
         constant = compute_half_log_determinant(self.prior_factor) - compute_half_log_determinant(self.factor)
-        return constant + 0.5 * (np.sum(whole * whole, axis=0) - np.sum(apart * apart, axis=0))
+        return constant + 0.5 * (np.sum(z_prior * z_prior, axis=0) - np.sum(z * z, axis=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class NewExpectation:
 
     def values(self, w):
         """E_2 for rows of w (n, M_b)."""
-        apart = self.y - w @ self.features.T
-        return self.constant - 0.5 * np.sum(apart * apart / self.variance, axis=1)
+        residual = self.y - w @ self.features.T
+        return self.constant - 0.5 * np.sum(residual * residual / self.variance, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def _log_mean_exp(x, alpha):
 
 
 def _subtract_inverses(S, factor, K, prior_factor):
-    """S^-1 - K^-1 from K - S: where the data say nothing the two are close, and their inverses too."""
+    """S^-1 - K^-1 from K - S: where the data have no information the two are close, and their inverses too."""
     ratio = solve_lower(prior_factor, factor)  # S in coordinates in which K is the identity is ratio ratio'
     inner = solve_cholesky(ratio, whiten(prior_factor, K - S))  # symmetric: the two commute
     inverse = invert_lower(prior_factor)

@@ -47,7 +47,7 @@ def rebuild(stored, settings):
 
 
 def make_unknown_history(now):
-    """Return the history of a snapshot from a file that says nothing about it: settings may have changed."""
+    """Return the history of a snapshot from a file without it: settings may have changed."""
     own_log_noise = 0.0 if now.uniform else np.nan
     change = float(np.append(0.0, now.trace["change"])[-1])
     history = History(changed=now.n_samples > 0, own_log_noise=own_log_noise)

@@ -124,8 +124,8 @@ class _Search:
 
     def search_first_batch(self, settings, Z, rows):
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
-        *some, rows = grow_rows(rows)
-        few = some[0] if some else rows
+        *samples, rows = grow_rows(rows)
+        few = samples[0] if samples else rows
         part = _collect_rows(few, self.model, self.threads)
         is_constant = is_constant_with_open_noise(self.vector.free, part)
         bounds, places, n_long = choose_starts(settings, part, self.vector)
@@ -141,7 +141,7 @@ class _Search:
         if not objective.values:
             return BatchResult(self.model, warn_without_start(len(best), self.job), Z=Z)
         root = None
-        for sample, larger in pairwise([*some, rows]):
+        for sample, larger in pairwise([*samples, rows]):
             job = self.job.stage(f"search of {sample.n} rows")
             x = climb(objective, x, bounds, ROUGH_GAIN, rounds=1, job=job, root=root)[1]
             if not job.stopped:

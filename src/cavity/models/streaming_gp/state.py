@@ -149,7 +149,7 @@ class StreamingGPState(SparsePosterior):
         X : array_like (N, D), data frame, path, list of paths, or Source
             Rows; the columns of a data frame are found by their names, in whatever order; none at all change nothing.
         y : array_like (N,) or str
-            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            Their observations. What the fit took from columns of X, or its formula, is found there by its name,
             unless it is given.
         event : array_like (N,) or str, optional
             Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
@@ -166,7 +166,7 @@ class StreamingGPState(SparsePosterior):
             What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
             leave them out; `dropped` of the posterior counts them.
         learn : bool or "covariance", default False
-            Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
+            Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and the summary of
             those before.
         n_threads : int, optional
             Threads; the result has the same bits for any number. -1 is all cores; by default as many as the process may
@@ -219,11 +219,11 @@ class StreamingGPState(SparsePosterior):
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "event": event, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
-        dataset = self._open_arguments(X, columns).leave_out(missing, some=False)
+        dataset = self._open_arguments(X, columns).leave_out(missing, needs_rows=False)
         fitted = self if self.n_samples or self.classes is not None else None
         with suggest(DROP_WAY_OUT):
             X = open_rows(dataset, self.n_features)
-            observations = Observations.of(self.model.likelihood, dataset, some=False, fitted=fitted)
+            observations = Observations.of(self.model.likelihood, dataset, needs_rows=False, fitted=fitted)
             return take_rows_in(self, X, observations, learn, run)
 
     @property

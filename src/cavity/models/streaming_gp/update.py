@@ -2,8 +2,9 @@
 
 For a batch at inducing variables b (a before it), the posterior is the optimum [J]_ (q_opt) ::
 
-    q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C,
-    E_1(b) = E[log q(a) - log p'(a) | b]: `old_data_factor`,    E_2(b) = E[log p(y | f) | b]: `new_data_factor`,
+    q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C,                                                                         (1)
+    E_1(b) = E[log q(a) - log p'(a) | b]: `old_data_factor`,                                                        (2)
+    E_2(b) = E[log p(y | f) | b]: `new_data_factor`,                                                                (3)
 
 and log C, the increment of the log bound. `inducing_basis` adds the factors and holds q_opt; `online_bound` has the
 formulas as the literature writes them.
@@ -79,12 +80,12 @@ class Update:
         before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
-            self.information = add_gaussian_rows(*arguments, self.threads, self.features)
+            self.information = add_gaussian_rows(*arguments, self.threads, self.features)  # (1), (3)
             job.report(1, rows=rows.n)
             status, n_iter, changes = CONVERGED_STATUS, 1, EMPTY_TRACE["change"]
         else:
             done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.features)
-            self.information, status, n_iter = done.information, done.status, done.n_iter
+            self.information, status, n_iter = done.information, done.status, done.n_iter  # (1), (3) by EP
             changes = make_read_only(done.changes)
         status = self.search_status if status == CONVERGED_STATUS else status
         message, check = self._check_predictions(before, learn or scales)
@@ -116,7 +117,7 @@ class Update:
             return None, PredictiveCheck.of(self.information)
         if is_exact(model.likelihood) and model.alpha == 0.0:
             return now.predictive_check.carry_over(now.information, before).compare(self.information)
-        increment = self.information.log_bound - before.log_bound
+        increment = self.information.log_bound - before.log_bound  # log C
         return find_surprise(self.rows, model, self.basis.program, increment), now.predictive_check
 
     def _sample_candidates(self, model, rows):
@@ -132,7 +133,7 @@ class Update:
             return
         self.features = compute_features(self.basis, self.rows, self.threads)
         X, weight, share, index = self._sample_candidates(model, self.rows)
-        whole = self.features is not None and len(index) == self.rows.n
+        has_all_rows = self.features is not None and len(index) == self.rows.n
         choice = choose(
             self.basis,
             self.information,
@@ -143,7 +144,7 @@ class Update:
             model.alpha,
             self.threads,
             waiting=self.waiting,
-            residual=np.concatenate([part[1] for part in self.features]) if whole else None,
+            residual=np.concatenate([part[1] for part in self.features]) if has_all_rows else None,
         )
         self.waiting, self.lost = choice.waiting, self.lost + choice.loss
         if choice.basis is not self.basis:
@@ -152,10 +153,10 @@ class Update:
     def _learn_settings(self, covariance, scales):
         """Learn settings from the rows and the old factor; return the status of the search."""
         rows, model, basis = self.rows, self.model, self.basis
-        fresh = self.information.n == 0.0
-        choose_again = self._choose_first_points if fresh and model.inducing is None else None
+        is_first = self.information.n == 0.0
+        choose_again = self._choose_first_points if is_first and model.inducing is None else None
         options = None if is_exact(model.likelihood) else self.options
-        old = None if fresh else (basis, self.information)
+        old = None if is_first else (basis, self.information)
         learnt = learn_batch(
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options, job=self.options.job,
@@ -163,7 +164,7 @@ class Update:
         self.learning = {name: make_read_only(values) for name, values in learnt.trace.items()}
         self.model = learnt.optimum
         self.basis = InducingBasis.of(learnt.optimum.covariance, learnt.Z, model.jitter, self.threads)
-        if fresh:
+        if is_first:
             self.information = Information.empty(self.basis.n)
         else:
             pooled = self.uniform and is_exact(model.likelihood) and model.alpha == 0.0
@@ -173,7 +174,7 @@ class Update:
             self.uniform = self.uniform and carried_over
             exact = carried_over and learnt.optimum.covariance == model.covariance
             self.history = replace(self.history, changed=self.history.changed or not exact)
-            mapped, loss = map_old_factor(self.information, basis, self.basis, model.alpha, self.threads, log_t)
+            mapped, loss = map_old_factor(self.information, basis, self.basis, model.alpha, self.threads, log_t)  # (2)
             self.information, self.lost = mapped.factorise(), self.lost + loss
         self.waiting = WaitingRows.none(self.basis.Z.shape[1])
         self._choose_inducing()  # shorter lengthscales need more points
@@ -238,8 +239,8 @@ def merge(now, other, names):
         basis = now.basis if model.inducing is not None else now.basis.extend(Z[new], threads)
         more, lost = other.information, 0.0
         if not np.array_equal(basis.Z, Z):
-            more, lost = map_old_factor(more, other.basis, basis, model.alpha, threads)
-        information = now.information.extend(basis.n).plus(more).factorise()
+            more, lost = map_old_factor(more, other.basis, basis, model.alpha, threads)  # (2)
+        information = now.information.extend(basis.n).plus(more).factorise()  # (1), E_1 in the place of E_2
         basis, information, given_up = reduce_to_budget(basis, information, model.n_inducing, model.alpha, threads)
         return now.after(
             rows=other.n_samples,
@@ -259,7 +260,7 @@ def merge(now, other, names):
 def forget(now, factor):
     """Return the snapshot with the likelihood of all rows so far to the power of a factor."""
     with single_blas():
-        information = now.information.raise_to(factor)
+        information = now.information.raise_to(factor)  # exp(factor E_1(b))
     return now.after(
         information=information,
         waiting=now.waiting.scale_weights(factor),

@@ -248,7 +248,7 @@ class MixtureEstimator(DensityMixin, Estimator):
         return float(np.mean(self.score_samples(X)))
 
     def _judged(self, X, criterion):
-        """Return what a subclass says about new rows, checked, in their precision."""
+        """Return what a subclass computes of new rows, checked, in their precision."""
         X = self._new_rows(X, FLOAT_DTYPES, ensure_all_finite="allow-nan" if self._takes_gaps() else True)
         values = self._judge(X, criterion)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values

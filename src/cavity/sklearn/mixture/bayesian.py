@@ -176,7 +176,7 @@ class BayesianGaussianMixture(MixtureEstimator):
     Notes
     -----
     scikit-learn's "tied", "diag" and "spherical" fit a Wishart distribution for each component, with its mean held to
-    the type; its degrees of freedom count rows where the models here count what a row says about the precision: N rows
+    the type; its degrees of freedom count rows where the models here count information about the precision: N rows
     for tied ones (scikit-learn: N/K), D times as many for spherical ones.
 
     References
@@ -336,7 +336,7 @@ class BayesianGaussianMixture(MixtureEstimator):
         Returns
         -------
         self : object
-            The estimator, which knows the new rows too; ``lower_bound_`` is that of the new rows given the old.
+            The estimator, fitted to the new rows too; ``lower_bound_`` is that of the new rows given the old.
 
         Raises
         ------

@@ -95,8 +95,8 @@ def _sum_block(z, r, mean, full):
     """Return counts, first and second sums around given means of a block; `r` is responsibilities times weights."""
     parts = []
     for share, m in zip(r.T, mean, strict=True):
-        some = np.flatnonzero(share)
-        weight, apart = share[some], z[some] - m
-        second = (weight[:, None] * apart).T @ apart if full else weight @ apart**2
-        parts.append((weight.sum(), weight @ apart, second))
+        used = np.flatnonzero(share)
+        weight, difference = share[used], z[used] - m
+        second = (weight[:, None] * difference).T @ difference if full else weight @ difference**2
+        parts.append((weight.sum(), weight @ difference, second))
     return tuple(np.array(part) for part in zip(*parts, strict=True))

@@ -17,7 +17,7 @@ from cavity.sklearn.gp.noise import split_noise
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """Rows in ascending order, those equal in X and y as one: neither order nor copies of rows have a say."""
+    """Rows in ascending order, those equal in X and y as one: the order of rows and copies of rows do not matter."""
 
     X: np.ndarray  # (N, D)
     y: np.ndarray  # (N,) numbers

@@ -170,7 +170,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         Returns
         -------
         self : object
-            The estimator, which knows the new rows too. After an error it knows what it knew before.
+            The estimator, fitted to the new rows too. After an error it is as it was before.
 
         Raises
         ------

@@ -18,7 +18,7 @@ that may have more than half of V, the others are summed.
 
 Design:
 a) The numbers of a weight, its moments in ADF and its natural parameters in EP, lie next to each other: one cache line
-   per nonzero. They are prefetched some rows ahead; without that, a million columns wait for memory.
+   per nonzero. They are prefetched some rows ahead; without that, a sweep over a million columns stalls on memory.
 b) In EP every nonzero has a site, (tau, rho), stored in the order of the nonzeros. The natural parameters of a weight
    are sums of two numbers, (tau, rho, rest of tau, rest of rho), so that a cavity keeps its digits where one site is
    much more precise than the prior and all others together.
@@ -50,7 +50,7 @@ cdef extern from *:
     #define CV_ALWAYS_INLINE static inline
     #define CV_PREFETCH_LINE(p) ((void)(p))
     #endif
-    /* ask for the weights of as many nonzeros as the row has, `ahead` nonzeros later; `size` doubles a weight */
+    /* prefetch the weights of as many nonzeros as the row has, `ahead` nonzeros later; `size` doubles a weight */
     CV_ALWAYS_INLINE void cv_prefetch(const double *state, int64_t size, const int32_t *indices, const int64_t *row,
                                int64_t ahead, int64_t nnz)
     {
@@ -269,6 +269,29 @@ cdef inline bint move(
     return True
 
 
+cdef enum Outcome:
+    MATCHED                              # the moments of the site are found
+    NO_SITE                              # a row without nonzeros or weight
+    IMPROPER_CAVITY
+    OUT_OF_RANGE                         # moments leave the range of float64
+
+
+cdef inline Outcome match_row(
+    const Design *X, Likelihood *lik, double y, double extra, double fraction, Py_ssize_t row,
+    const double *state, const double *sites, double *work, Latent *f, Tilted *at,
+) noexcept nogil:
+    """Find the cavity of f of a row, and the moments of its site."""
+    cv_prefetch(state, 4, X.indices, X.indptr + row, PREFETCH_NONZEROS, X.nnz)
+    if X.indptr[row] == X.indptr[row + 1] or lik.power == 0.0:
+        return NO_SITE
+    if not without(X, row, fraction, state, sites, work, f):
+        return IMPROPER_CAVITY
+    if not usable(f[0]):
+        return OUT_OF_RANGE
+    at[0] = tilted(lik, y, extra, f.mean, f.variance)
+    return MATCHED if finite(at[0]) else OUT_OF_RANGE
+
+
 cdef Py_ssize_t sweep_rows(
     const Design *X, Likelihood *lik, const double *y, const double *extra, bint extras,
     const double *fraction, const double *exponent, bint weighted,   # in  (N,) or (1,)
@@ -280,21 +303,16 @@ cdef Py_ssize_t sweep_rows(
     cdef double part
     cdef Latent f
     cdef Tilted at
+    cdef Outcome outcome
     for i in range(start, stop):
-        cv_prefetch(state, 4, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
         part = fraction[i if weighted else 0]
         lik.power = exponent[i if weighted else 0]
-        if X.indptr[i] == X.indptr[i + 1] or lik.power == 0.0:
-            continue
-        if not without(X, i, part, state, sites, work, &f):
+        outcome = match_row(X, lik, y[i], extra[i if extras else 0], part, i, state, sites, work, &f, &at)
+        if outcome == OUT_OF_RANGE:
+            return i
+        if outcome == IMPROPER_CAVITY:
             skipped[0] += 1
-            continue
-        if not usable(f):
-            return i
-        at = tilted(lik, y[i], extra[i if extras else 0], f.mean, f.variance)
-        if not finite(at):
-            return i
-        if not move(X, i, part, f.variance, at, damping, work, fresh, state, sites):
+        elif outcome == MATCHED and not move(X, i, part, f.variance, at, damping, work, fresh, state, sites):
             skipped[0] += 1
     return -1
 
@@ -329,23 +347,17 @@ cdef Py_ssize_t evaluate_rows(
     cdef double part
     cdef Latent f
     cdef Tilted at
+    cdef Outcome outcome
     for i in range(start, stop):
-        cv_prefetch(state, 4, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
         part = fraction[i if weighted else 0]
         lik.power = exponent[i if weighted else 0]
-        log_z[i] = excess[i] = 0.0
-        if X.indptr[i] == X.indptr[i + 1] or lik.power == 0.0:
-            continue
-        if not without(X, i, part, state, sites, work, &f):
-            log_z[i] = NAN
-            continue
-        if not usable(f):
+        outcome = match_row(X, lik, y[i], extra[i if extras else 0], part, i, state, sites, work, &f, &at)
+        if outcome == OUT_OF_RANGE:
             return i
-        at = tilted(lik, y[i], extra[i if extras else 0], f.mean, f.variance)
-        if not finite(at):
-            return i
-        log_z[i] = at.log_z
-        excess[i] = partition(X, i, part, state, sites)
+        log_z[i] = NAN if outcome == IMPROPER_CAVITY else 0.0
+        excess[i] = 0.0
+        if outcome == MATCHED:
+            log_z[i], excess[i] = at.log_z, partition(X, i, part, state, sites)
     return -1
 
 
@@ -417,7 +429,7 @@ cdef class Rows:
         return f.mean, f.variance, usable(f)
 
     def absorb(self, Py_ssize_t row, double variance, double d1, double d2, double rho, double[:, ::1] state, /):
-        """ADF for one row, given what the likelihood says; after `latent`, which left the shares of the weights."""
+        """ADF for one row, given the moments of its site; after `latent`, which left the shares of the weights."""
         cdef Tilted at
         at.d1, at.d2, at.rho = d1, d2, rho
         assimilate(&self.X, row, variance, at, &self._work[0, 0], &state[0, 0])
@@ -447,7 +459,7 @@ cdef class Rows:
 
     def renew(self, Py_ssize_t row, double fraction, double variance, double d1, double d2, double rho, double damping,
               double[:, ::1] state, double[:, ::1] sites, /):
-        """EP for one row, given what the likelihood says; after `cavity`. Returns False for a skipped row."""
+        """EP for one row, given the moments of its site; after `cavity`. Returns False for a skipped row."""
         cdef Tilted at
         at.d1, at.d2, at.rho = d1, d2, rho
         return move(&self.X, row, fraction, variance, at, damping, &self._work[0, 0], &self._fresh[0, 0],

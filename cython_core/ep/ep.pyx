@@ -12,7 +12,7 @@ from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.simd cimport CV_LANES, cv_combine
 from cavity._core.site_calls cimport connect, tilted
-from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, Worth, assess_tile, renew_tile, unpack_rows
+from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, SiteTotals, assess_tile, renew_tile, unpack_rows
 from cavity._core.site_types cimport Likelihood, Tilted
 
 connect()
@@ -145,7 +145,7 @@ cdef double visit_values(
         new.tau[i] += step.tau
         new.rho[i] += step.rho
         for j in range(n):
-            work[j] = new.joint[i * n + j] if j <= i else new.joint[j * n + i]
+            work[j] = new.joint[i * n + j] if j <= i else new.joint[j * n + i]      # V_i
         for j in range(n):                   # mean += shift V_i, V -= shrink V_i V_i'       (3.70)
             new.mean[j] += step.shift * work[j]
         for j in range(n):
@@ -157,6 +157,7 @@ cdef double visit_values(
         new.variance[i] = new.joint[i * n + i]
         if not new.variance[i] > 0.0:
             return NAN
+        # changes of marginals: of means in sd of the new ones, of variances relative
         change = fabs(new.mean[i] - old.mean[i]) / sqrt(new.variance[i])
         largest = change if not change <= largest else largest
         change = fabs(old.variance[i] / new.variance[i] - 1.0)
@@ -334,7 +335,7 @@ def assess_all(int kind, const double[::1] parameters,
                const double[::1] tau, const double[::1] rho,    # as for renew_all
                double[::1] log_density,      # out   (n,): of observations left out, nan where that is no distribution
                double[::1] moved, /):        # out   (n,): KL(cavity || q) of f
-    """What sites are worth at the end of a fit, see cavity/ep/evidence.py.
+    """Contributions of sites to the evidence at the end of a fit, see cavity/ep/evidence.py.
 
     Returns the index of the first row whose tilted moments no rule resolves, or -1; the sum of the log values of sites;
     and their residual.
@@ -342,16 +343,16 @@ def assess_all(int kind, const double[::1] parameters,
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
     cdef const double *leave = NULL
     cdef Py_ssize_t n = y.shape[0], ones = 1 if one.shape[0] > 1 else 0, tile, at, bad = -1
-    cdef Worth worth
-    worth.total = worth.residual = 0.0
+    cdef SiteTotals totals
+    totals.total = totals.residual = 0.0
     if one.shape[0]:
         leave = &one[0]
     with nogil:
         for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
             at = tile * SITE_ROWS
             bad = assess_tile(&rows, leave, ones, at, min(<Py_ssize_t>SITE_ROWS, n - at), &mean[at], &variance[at],
-                              &tau[at], &rho[at], &log_density[at], &moved[at], &worth)
+                              &tau[at], &rho[at], &log_density[at], &moved[at], &totals)
             if bad >= 0:
                 bad += at
                 break
-    return bad, worth.total, worth.residual
+    return bad, totals.total, totals.residual

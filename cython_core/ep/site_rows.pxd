@@ -1,4 +1,4 @@
-"""The observations of a block of rows, and the renewal of all their sites from one posterior."""
+"""The observations of a block of rows, and the renewal of all sites from one posterior; equations as in ep.pyx."""
 
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 
@@ -63,8 +63,9 @@ cdef inline void cavity_tile(
         keep = 1.0 - f[i] * rho[i] * v[i]            # cavity precision times v
         proper[i] = 1.0 if keep > SMALLEST_SHARE else 0.0
         keep = keep if keep > SMALLEST_SHARE else 1.0
-        cavity_v[i] = v[i] / keep
+        cavity_v[i] = v[i] / keep                    # 1/cavity_v = 1/v - f rho             (3.56)
         shift = cavity_v[i] * f[i] * (rho[i] * m[i] - tau[i])
+        # cavity_m = cavity_v (m/v - f tau)                         (3.56)
         cavity_m[i] = m[i] + (shift if proper[i] > 0.0 else 0.0)
 
 
@@ -85,7 +86,7 @@ cdef inline Py_ssize_t match_rows(
                rows.extras, m, wide, True, log_z, tau, rho)
     for i in range(n):
         spread = 1.0 + rho[i] * s[i]
-        tau[i], rho[i] = tau[i] / spread, rho[i] / spread
+        tau[i], rho[i] = tau[i] / spread, rho[i] / spread     # 1/rho_g = 1/rho_f + residual, and equal tau/rho
         unresolved += log_z[i] != log_z[i]
     if unresolved:
         for i in range(n):
@@ -114,9 +115,10 @@ cdef inline Py_ssize_t renew_tile(
     cdef double t[SITE_ROWS]
     cdef double r[SITE_ROWS]
     cdef double d_tau, d_rho, damping
-    cdef Py_ssize_t i, bad, alone = 0
+    cdef Py_ssize_t i, bad, improper = 0
     spread_out(rows.fraction + at * rows.fractions, rows.fractions, n, f)
     cavity_tile(f, n, m, v, tau, rho, cavity_m, cavity_v, proper)
+    # moments of the tilted distributions (3.58), as the sites that have them (3.59)
     bad = match_rows(rows, rows.power, rows.powers, at, n, cavity_m, cavity_v, log_z, t, r)
     for i in range(n):
         proper[i] = proper[i] if fabs(t[i]) < INFINITY and fabs(r[i]) < INFINITY else 0.0
@@ -125,14 +127,14 @@ cdef inline Py_ssize_t renew_tile(
         new_tau[i] = tau[i] + (damping * d_tau if proper[i] > 0.0 else 0.0)
         new_rho[i] = rho[i] + (damping * d_rho if proper[i] > 0.0 else 0.0)
     for i in range(n):
-        alone += proper[i] == 0.0
-    skipped[0] += alone
+        improper += proper[i] == 0.0
+    skipped[0] += improper
     return bad
 
 
-cdef struct Worth:                                   # of the sites of rows, see evidence.py
+cdef struct SiteTotals:                                   # of the sites of rows, see evidence.py
     double total                                     # their log values at the means of the posterior
-    double residual                                  # how far the posterior is from the moments that they ask for
+    double residual                                  # largest distance of the posterior from their moments
 
 
 cdef inline Py_ssize_t assess_tile(
@@ -141,9 +143,9 @@ cdef inline Py_ssize_t assess_tile(
     const double *m, const double *v,                # in  (n,): moments of f under the posterior
     const double *tau, const double *rho,            # in  (n,): the sites
     double *log_density, double *moved,              # out (n,): of observations left out, and what they do to f
-    Worth *worth,                                    # inout: plus those of these rows
+    SiteTotals *totals,                                    # inout: plus those of these rows
 ) noexcept nogil:
-    """The worth of sites. The first row whose tilted moments no rule resolves, or -1."""
+    """Contributions of sites. Returns the first row whose tilted moments no rule resolves, or -1."""
     cdef double f[SITE_ROWS]
     cdef double cavity_m[SITE_ROWS]
     cdef double cavity_v[SITE_ROWS]
@@ -152,29 +154,31 @@ cdef inline Py_ssize_t assess_tile(
     cdef double r[SITE_ROWS]
     cdef double value[SITE_ROWS]
     cdef double far[SITE_ROWS]
-    cdef double whole = 1.0, ratio, apart, tilted_rho, shift, narrowing
+    cdef double unit_power = 1.0, ratio, difference, tilted_rho, shift, narrowing
     cdef Py_ssize_t i, bad
     spread_out(rows.fraction + at * rows.fractions, rows.fractions, n, f)
     cavity_tile(f, n, m, v, tau, rho, cavity_m, cavity_v, proper)
     bad = match_rows(rows, rows.power, rows.powers, at, n, cavity_m, cavity_v, log_density, t, r)
     for i in range(n):
-        tilted_rho, apart = 1.0 / cavity_v[i] + r[i], m[i] - cavity_m[i]
-        shift = fabs((t[i] - r[i] * cavity_m[i]) / tilted_rho - apart) / sqrt(v[i])
+        tilted_rho, difference = 1.0 / cavity_v[i] + r[i], m[i] - cavity_m[i]
+        shift = fabs((t[i] - r[i] * cavity_m[i]) / tilted_rho - difference) / sqrt(v[i])
         narrowing = fabs(1.0 / (tilted_rho * v[i]) - 1.0)
         far[i] = shift if shift > narrowing else narrowing
         far[i] = far[i] if fabs(t[i]) < INFINITY and fabs(r[i]) < INFINITY and shift == shift else INFINITY
-        value[i] = (log_density[i] + 0.5 * (cv_log(cavity_v[i] / v[i]) + apart * apart / cavity_v[i])) / f[i]
+        # log Z_i + log q_i(m) - log c_i(m): (1) and (2) of cavity/ep/evidence.py
+        value[i] = (log_density[i] + 0.5 * (cv_log(cavity_v[i] / v[i]) + difference * difference / cavity_v[i])) / f[i]
     for i in range(n):
-        worth.residual = far[i] if far[i] > worth.residual else worth.residual
-    worth.total += cv_sum(value, n)
+        totals.residual = far[i] if far[i] > totals.residual else totals.residual
+    totals.total += cv_sum(value, n)
     if one != NULL:
         spread_out(one + at * ones, ones, n, f)
         cavity_tile(f, n, m, v, tau, rho, cavity_m, cavity_v, proper)
-        i = match_rows(rows, &whole, 0, at, n, cavity_m, cavity_v, log_density, t, r)
+        i = match_rows(rows, &unit_power, 0, at, n, cavity_m, cavity_v, log_density, t, r)
         bad = bad if bad >= 0 else i
         for i in range(n):
             log_density[i] = log_density[i] if proper[i] > 0.0 else NAN
     for i in range(n):
-        ratio, apart = cavity_v[i] / v[i], cavity_m[i] - m[i]
-        moved[i] = 0.5 * (ratio - 1.0 - cv_log(ratio) + apart * apart / v[i])
+        ratio, difference = cavity_v[i] / v[i], cavity_m[i] - m[i]
+        # KL(c_i || q)
+        moved[i] = 0.5 * (ratio - 1.0 - cv_log(ratio) + difference * difference / v[i])
     return bad

@@ -198,7 +198,7 @@ cdef inline double update_panel(const Posterior *q, Py_ssize_t j, Py_ssize_t wid
 
 cdef double update(const Posterior *q, const double *w, double tau, double rho, Scratch *work) noexcept nogil:
     """Add a row with rho > 0; returns its gain: the cosines are diagonals of LB, old over new, and y becomes
-    (tau/rho - mean)/sqrt(1/rho + variance), which c'c + y^2 = constant says.
+    (tau/rho - mean)/sqrt(1/rho + variance), from c'c + y^2 = constant.
     """
     cdef double root = sqrt(rho), y = tau / root, product = 1.0
     cdef Py_ssize_t n = q.n, i, j
@@ -255,7 +255,7 @@ cdef bint shift(const Posterior *q, const double *w, double tau, double rho, Scr
                 double *gain) noexcept nogil:
     """Turn c for a row whose rho changes nothing."""
     cdef double *t = work.along
-    cdef double mean, variance, apart, sum_c = 0.0
+    cdef double mean, variance, difference, sum_c = 0.0
     cdef Py_ssize_t i
     for i in range(q.n):
         t[i] = w[i]
@@ -271,8 +271,8 @@ cdef bint shift(const Posterior *q, const double *w, double tau, double rho, Scr
     if rho == 0.0:
         gain[0] = tau * mean + 0.5 * tau * tau * variance
     else:
-        apart = tau / rho - mean
-        gain[0] = -0.5 * (rho * apart) * apart
+        difference = tau / rho - mean
+        gain[0] = -0.5 * (rho * difference) * difference
     return True
 
 

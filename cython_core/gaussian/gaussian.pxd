@@ -178,7 +178,7 @@ cdef inline int finish(
     double *tau_out, double *rho_out, double *gamma_out,   # out (d,), may be tau1 or tau2
     Py_ssize_t d,
 ) noexcept nogil:
-    """Write the result; tell when finite operands gave a natural parameter beyond float64."""
+    """Write the result; return whether finite operands gave a natural parameter beyond float64."""
     cdef Py_ssize_t j
     cdef double tau
     if exact and not isfinite(rho):

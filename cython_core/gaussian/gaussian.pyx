@@ -17,6 +17,7 @@ from cavity._core.constants cimport LOG_2PI
 from cavity._core.gaussian cimport (
     CHUNK_ROWS, Row, combine_one, divide_row, log_value, multiply_row, same_place,
 )
+from cavity._core.lanes cimport template
 from cavity._core.simd cimport cv_log, cv_sum
 from cavity._core.stream cimport cv_copy, cv_stream, cv_stream_end
 from cavity._core.status_codes cimport OK, OVERFLOWED
@@ -64,6 +65,26 @@ cdef int one_by_one(
     return OK
 
 
+cdef inline template combine_ordinary(
+    bint product,
+    const double *tau1, const double *rho1, const double *gamma1,  # in  (CHUNK_ROWS,)
+    const double *tau2, const double *rho2, const double *gamma2,  # in  (CHUNK_ROWS,)
+    double *tau, double *rho, double *gamma,                       # out (CHUNK_ROWS,), none of the inputs
+    int64_t *special,                                              # out: non-zero if a row is
+) noexcept nogil:
+    cdef Row row
+    cdef int64_t any_special = 0
+    cdef Py_ssize_t i
+    for i in range(CHUNK_ROWS):
+        row = (multiply_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i]) if product
+               else divide_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i]))
+        tau[i] = row.tau
+        rho[i] = row.rho
+        gamma[i] = row.gamma
+        any_special |= row.special
+    special[0] = any_special
+
+
 cdef int chunk(
     double sign,
     const double *tau1, const double *rho1, const double *gamma1,  # in (CHUNK_ROWS,)
@@ -72,28 +93,16 @@ cdef int chunk(
     bint stream,
     Py_ssize_t *offender,
 ) noexcept nogil:
-    """CHUNK_ROWS rows, d = 1. The constant count spares the loops their remainders."""
+    """CHUNK_ROWS rows, d = 1. With a constant count the loops have no remainders."""
     cdef double t[CHUNK_ROWS]
     cdef double r[CHUNK_ROWS]
     cdef double g[CHUNK_ROWS]
-    cdef Row row
-    cdef int64_t found = 0
-    cdef Py_ssize_t i
+    cdef int64_t special = 0
     if sign > 0.0:
-        for i in range(CHUNK_ROWS):
-            row = multiply_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i])
-            t[i] = row.tau
-            r[i] = row.rho
-            g[i] = row.gamma
-            found |= row.special
+        combine_ordinary(True, tau1, rho1, gamma1, tau2, rho2, gamma2, t, r, g, &special)
     else:
-        for i in range(CHUNK_ROWS):
-            row = divide_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i])
-            t[i] = row.tau
-            r[i] = row.rho
-            g[i] = row.gamma
-            found |= row.special
-    if found:
+        combine_ordinary(False, tau1, rho1, gamma1, tau2, rho2, gamma2, t, r, g, &special)
+    if special:
         return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, CHUNK_ROWS, 1, offender)
     write(tau, t, CHUNK_ROWS, stream)
     write(rho, r, CHUNK_ROWS, stream)
@@ -167,7 +176,7 @@ cdef inline double *data(object a) noexcept:
     return <double *> cnp.PyArray_DATA(<cnp.ndarray> a)
 
 
-cdef inline bint apart(double *a, double *b, Py_ssize_t n) noexcept:
+cdef inline bint is_disjoint(double *a, double *b, Py_ssize_t n) noexcept:
     """Whether two arrays of n doubles are the same or disjoint memory (anything but a partial overlap)."""
     return a == b or a + n <= b or b + n <= a
 
@@ -219,7 +228,7 @@ cdef object combine(double sign, object tau1, object rho1, object gamma1,
     if d == 1:
         for i in range(6, 9):
             for j in range(i):
-                if not apart(p[i], p[j], n) or (j > 5 and n > 0 and p[i] == p[j]):
+                if not is_disjoint(p[i], p[j], n) or (j > 5 and n > 0 and p[i] == p[j]):
                     return None
                 stream = stream and p[i] != p[j]
     if n < MIN_ROWS_WITHOUT_GIL:
@@ -399,7 +408,7 @@ cdef int product_wide(
         tau_out[j] = narrow(total)
         if not isfinite(tau_out[j]):
             return OVERFLOWED
-    # a factor that is nearly all of the product cancels with it, and leaves what others say
+    # a factor that is nearly all of the product cancels with it, and leaves those of the others
     add_to(&exponent, &lost, minus(exponent_at(place, exponents, tau_out, rho_out[0], d)))
     if rho_out[0] != 0.0:
         logs -= 0.5 * d * (cv_log(fabs(rho_out[0])) - LOG_2PI)

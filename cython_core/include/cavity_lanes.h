@@ -93,7 +93,7 @@ CV_INLINE cv_part cv_part_of_bits(cv_part_bits u)
     return x;
 }
 
-/* Ask for the 32 doubles from `from` on, which may lie beyond the end of an array. */
+/* Prefetch the 32 doubles from `from` on, which may lie beyond the end of an array. */
 CV_INLINE void cv_prefetch_32(const double *from)
 {
 #if defined(__GNUC__)

@@ -1,4 +1,4 @@
-"""How threads share tasks: a number that each increases for its next one, and counts that others wait for."""
+"""How threads share tasks: a number that each increases for its next one, and counts on which other threads wait."""
 
 cdef extern from *:
     """

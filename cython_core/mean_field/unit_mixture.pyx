@@ -229,7 +229,7 @@ cdef Py_ssize_t chunk(const Mixture *mix, const double *y, Py_ssize_t n, bint sq
     for i in range((2 * mix.n_components + 1) * CV_LANES):
         lanes[i] = 0.0
     for group in range((n + GROUP_ROWS - 1) // GROUP_ROWS):
-        cv_prefetch_32(y + group * GROUP_ROWS + CHUNK_ROWS)    # all_near comes to them next, and would wait
+        cv_prefetch_32(y + group * GROUP_ROWS + CHUNK_ROWS)    # all_near reads them next, and would stall
         at = group * GROUP_ROWS
         bad = visit(mix, y + at, min(<Py_ssize_t>GROUP_ROWS, n - at), near, &rows, weight)
         if bad >= 0:

@@ -237,9 +237,9 @@ cdef inline Tilted laplace_site(
     cdef double larger = log_a if log_a > log_b else log_b
     cdef double a = (1.0 if log_a > log_b else small) / (1.0 + small)    # probability of f above y
     cdef double b = (small if log_a > log_b else 1.0) / (1.0 + small)
-    cdef double apart = above.excess + below.excess
+    cdef double width = above.excess + below.excess
     cdef double density = a * above.hazard if a > b else b * below.hazard   # of f at y, times sd
-    cdef double shrink = a * above.variance + b * below.variance + a * b * apart * apart
+    cdef double shrink = a * above.variance + b * below.variance + a * b * width * width
     # Var l' + E l'', where l' jumps by the sum of the rates at y; where the variance is small it has the digits
     cdef double both = up + down
     cdef double d1 = down * b - up * a, d2 = both * both * a * b - both * density / sd

@@ -292,8 +292,8 @@ cdef inline template log_mean_rest(double p, double not_p, double x, double *out
 
 cdef inline template above_log(double y, double f, double *out) noexcept nogil:
     """f - log y, y > 0; where they are close by exp(f) - y, whose rounding errors are those of 1, not of log y."""
-    cdef double q = (cv_exp(f) - y) / y, apart = f - cv_log(y), close = cv_log_1p(q if fabs(q) < 0.4 else 0.4)
-    out[0] = close if fabs(q) < 0.4 else apart
+    cdef double q = (cv_exp(f) - y) / y, log_ratio = f - cv_log(y), close = cv_log_1p(q if fabs(q) < 0.4 else 0.4)
+    out[0] = close if fabs(q) < 0.4 else log_ratio
 
 
 cdef inline template below_top(int kind, const Density *p, double f, double value, double *out) noexcept nogil:

@@ -1,6 +1,6 @@
 """The logistic site: moments of N(f; m, v) times sigmoid(y f), by the trapezoidal rule.
 
-The sites of the two labels know each other, as Z(y) = 1 - Z(-y). So the moments are those of the label less probable,
+The sites of the two labels are linked, Z(y) = 1 - Z(-y). So the moments are those of the label less probable,
 which are integrals without cancellation, and those of the other one follow with all their digits, however small log Z
 is. By symmetry its label is 1 and the cavity's mean t = -|m|. With l = log sigmoid(f), s = sigmoid(f) and r = 1 - s,
 

@@ -17,7 +17,7 @@
        2 exp(B(d) - 2 pi d/H),     exp(B(d)) = the integral of exp(Re h(f + i d)) over that of exp(h(f))        (1)
 
    (Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review 56, 2014, theorem 5.1). The
-   cavity brings d^2/(2 v) to B, log p what `growth` says. Of a few d the one with the largest H is taken at which this
+   cavity brings d^2/(2 v) to B, log p adds `growth`. Of a few d the one with the largest H is taken at which this
    is 2 exp(-ACCURACY_NATS).
 5. Panel rule, where that takes more than MAX_NODES: see quadrature_panels.pxd.
 6. Finish: E l', E l'', Var l' give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment forms
@@ -165,17 +165,17 @@ cdef inline template student_anchor(Tile *t, Py_ssize_t i) noexcept nogil:
     cdef Density p
     cdef Slopes at
     cdef double y = t.y[i], m = t.m[i], v = t.v[i], half = 0.5 * t.power[i] * (t.a[i] + 1.0)
-    cdef double apart = m - y, near = 0.0, far = apart, s = 2.0 * half * v, h_near, h_far, pull
+    cdef double offset = m - y, near = 0.0, far = offset, s = 2.0 * half * v, h_near, h_far, pull
     cdef int _step
     density(t, i, &p)
     for _step in range(6):
-        near = apart / (1.0 + s / (p.b + near * near))
-        far = apart / (1.0 + s / (p.b + far * far))
-    h_near = -half * cv_log_1p(near * near * p.c) - 0.5 * (near - apart) * (near - apart) / v
-    h_far = -half * cv_log_1p(far * far * p.c) - 0.5 * (far - apart) * (far - apart) / v
+        near = offset / (1.0 + s / (p.b + near * near))
+        far = offset / (1.0 + s / (p.b + far * far))
+    h_near = -half * cv_log_1p(near * near * p.c) - 0.5 * (near - offset) * (near - offset) / v
+    h_far = -half * cv_log_1p(far * far * p.c) - 0.5 * (far - offset) * (far - offset) / v
     near = near if h_near >= h_far else far
     pull = s / (p.b + near * near)
-    t.f0[i] = y + near if pull > 1.0 else m - apart * (pull / (1.0 + pull))
+    t.f0[i] = y + near if pull > 1.0 else m - offset * (pull / (1.0 + pull))
     slopes(STUDENT_T, &p, t.f0[i], &at)
     t.l[i], t.l1[i], t.l2[i] = at.value, at.l1, at.l2
 

@@ -42,7 +42,7 @@ cdef struct Tile:                           # arrays of lanes and nothing else, 
     Lanes unit, is_curved                                                # 3., see find_unit
     # 3. to 5.: integrals of g = exp(h(f) - h(f0)) times 1, x, x^2, l' - l'(f0), its square, l''
     Lanes total, first, second, change, square, bend
-    # 6. what the site says
+    # 6. the results of the site
     Lanes top                                                            # see below_top
     Lanes log_z, d1, d2, tau, rho
 

@@ -19,11 +19,11 @@ cdef extern from *:
     const double MAX_NARROW_VARIANCE "CV_MAX_NARROW_VARIANCE", CLASSES_PER_UNIT "CV_CLASSES_PER_UNIT"
 
 cdef enum:
-    QUEUE_SITES = 128                        # sites that wait, so that those of about one width can share a tile
+    QUEUE_SITES = 128                        # length of the queue: tiles hold sites of about one width
     QUEUES = 3
     WIDTH_CLASSES = 256                         # classes of variances: 8 a factor of 2, over a factor of 2^32
 
-cdef struct Queue:                       # sites of one kind that wait for tiles
+cdef struct Queue:                       # queued sites of one kind, for tiles
     int kind, size
     Py_ssize_t rows[QUEUE_SITES]
     Form forms[QUEUE_SITES]

@@ -1,4 +1,4 @@
-"""What the kernels know of a likelihood, and what a site says."""
+"""The parameters of a likelihood in kernels, and the results of a site."""
 
 cdef enum Kind:
     # likelihoods

@@ -1,4 +1,4 @@
-"""Symbolic Cholesky factors: what the pattern of a symmetric matrix says about its factor L.
+"""Symbolic Cholesky factors: the pattern of the factor L of a symmetric matrix.
 
 Davis, Direct Methods for Sparse Linear Systems (SIAM 2006), chapter 4. Pivots are numbered in the order of elimination.
 The tree of elimination: the parent of a pivot is the row of the first entry below it in L. The rows of column j are

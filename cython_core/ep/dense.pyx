@@ -16,7 +16,7 @@ from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_se
 from cavity._core.lane_sums cimport aligned
 from cavity._core.simd cimport CV_LANES
 from cavity._core.site_calls cimport connect
-from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, spread_out, unpack_rows
+from cavity._core.site_rows cimport SITE_ROWS, Rows, note_pass, renew_tile, spread_out, unpack_rows
 from cavity._core.tiles cimport (
     CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_first_tile, cv_moments,
 )
@@ -339,10 +339,8 @@ def converge(int kind, const double[::1] parameters,
         while goes_on and done < changes.shape[0]:
             change = renew_posterior(&design, &rows, start_of(prior_mean), &root[0], &sites[now, 0, 0],
                                      &sites[1 - now, 0, 0], &pair[now], &pair[1 - now], work)
-            if change != change:
-                break
-            goes_on = tol < change < progress * best
-            changes[done], best, now, done = change, change, 1 - now, done + 1
+            goes_on = note_pass(change, progress, tol, &best, &changes[0], &done)
+            now = done % 2
         free(memory)
         free(work)
     return done

@@ -12,7 +12,9 @@ from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.simd cimport CV_LANES, cv_combine
 from cavity._core.site_calls cimport connect, tilted
-from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, SiteTotals, assess_tile, renew_tile, unpack_rows
+from cavity._core.site_rows cimport (
+    SITE_ROWS, SMALLEST_SHARE, Rows, SiteTotals, assess_tile, note_pass, renew_tile, unpack_rows,
+)
 from cavity._core.site_types cimport Likelihood, Tilted
 
 connect()
@@ -187,10 +189,7 @@ def sweep_values(int kind, const double[::1] parameters,
         pair[0], pair[1] = values_at(&states[0, 0, 0], n), values_at(&states[1, 0, 0], n)
         while goes_on and done < changes.shape[0]:
             change = visit_values(&rows, &base[0], &pair[done % 2], &pair[1 - done % 2], n, work)
-            if change != change:
-                break
-            goes_on = tol < change < progress * best
-            changes[done], best, done = change, change, done + 1
+            goes_on = note_pass(change, progress, tol, &best, &changes[0], &done)
         free(work)
     return done
 

@@ -182,3 +182,13 @@ cdef inline Py_ssize_t assess_tile(
         # KL(c_i || q)
         moved[i] = 0.5 * (ratio - 1.0 - cv_log(ratio) + difference * difference / v[i])
     return bad
+
+
+cdef inline bint note_pass(double change, double progress, double tol, double *best, double *changes,
+                           Py_ssize_t *done) noexcept nogil:
+    """Store the change of a pass, and return whether passes go on: while changes are above tol and below progress times
+    the best. A pass that is none, whose change is nan, is not counted."""
+    cdef bint goes_on = tol < change < progress * best[0]
+    if change == change:
+        changes[done[0]], best[0], done[0] = change, change, done[0] + 1
+    return goes_on

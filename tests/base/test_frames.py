@@ -153,6 +153,8 @@ def test_categories_are_refused_by_name():
             check_finite_array(pd.DataFrame({"a": [1, 2, 3], "b": values}), "X")
     with pytest.raises(TypeError, match="got other values in column 'b'"):
         check_finite_array(arrow.table({"a": [1, 2], "b": [{"c": 1.0}, {"c": 2.0}]}), "X")
+    with pytest.raises(TypeError, match="X must be an array or a data frame, got a dict of columns; .*formula"):
+        check_finite_array({"a": [1.0]}, "X")
     with pytest.raises(TypeError, match="X must be data, got a lazy frame .*collect"):
         check_finite_array(polars.DataFrame({"a": [1.0]}).lazy(), "X")
 

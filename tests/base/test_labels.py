@@ -157,6 +157,8 @@ def test_kinds_of_targets():
         ([[1.0, 2.0]], "numbers"),
         ([3, 4, 4], "binary"),
         ([True, False], "binary"),
+        ([True, True], "binary"),
+        (pd.Series([False, False], dtype="boolean"), "binary"),
         (pd.Categorical(["a"], categories=["a", "b"]), "binary"),
         (pd.Series([1.5, 2.5, None], dtype="Float64"), "numbers"),
     ):

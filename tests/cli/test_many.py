@@ -45,6 +45,13 @@ def test_a_fit_is_that_of_the_library(run, genes, tmp_path):
     np.testing.assert_array_equal(cavity.load(saved).mean, posterior.mean)
 
 
+def test_a_formula_is_asked_for_by_the_names_of_columns(run, genes):
+    status, _, error = run(genes, "--target", "gene_*", "--likelihood", "poisson")
+    assert status
+    assert "--formula is needed for several targets" in error
+    assert "other columns are 'treated', 'donor', 'size'" in error
+
+
 def test_groups_and_json(run, genes):
     model = "--formula", "treated + (1 | donor)", "--likelihood", "poisson"
     status, out, _ = run(genes, "--target", "gene_1,gene_2", *model, "--json")

@@ -111,7 +111,7 @@ def take_columns(X, arguments, columns=None, roles=None):
     if names is None:
         for argument, value in arguments.items():
             if isinstance(value, str):
-                to_numbers(X, "X")  # TypeError for a lazy frame
+                to_numbers(X, "X")  # TypeError for a lazy frame, or a dict
                 raise ValueError(
                     f"{argument}={value!r} is the name of a column, but X ({type(X).__name__}) has none: give a data "
                     f"frame as X, or an array as {argument}"
@@ -239,6 +239,9 @@ def to_numbers(value, name):
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
         cure = "call its method collect, or sink_parquet and give the path"
         raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); {cure}")
+    if isinstance(value, dict):
+        cure = f"give pandas.DataFrame({name}), or a formula where the model takes one, which finds columns in a dict"
+        raise TypeError(f"{name} must be an array or a data frame, got a dict of columns; {cure}")
     if not is_table(value):
         return value
     check_numbers(value, name)

@@ -160,14 +160,16 @@ def infer_target_kind(y):
     Returns
     -------
     str
-        "binary" for two different values of any kind, and for labels that are all the same; "numbers" for others,
-        "ordered" for ordered categories, and "classes" for other labels.
+        "binary" for two different values of any kind, and for labels or truth values that are all the same; "numbers"
+        for others, "ordered" for ordered categories, and "classes" for other labels.
     """
     labels = Labels.of(y)
     if labels.kinds is None:
         values = labels.values
         two = labels.are_numbers and values.size and np.all((values == values.min()) | (values == values.max()))
-        return "binary" if two and values.min() < values.max() else "numbers"
+        are_truth_values = values.dtype.kind == "b" or str(frames.dtype_of(y)).lower().startswith("bool")
+        is_binary = two and (are_truth_values or values.min() < values.max())
+        return "binary" if is_binary else "numbers"
     if 2 in (len(labels.kinds), len(labels.declared or ())):
         return "binary"
     if labels.ordered:

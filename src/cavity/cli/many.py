@@ -4,6 +4,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
+from cavity.base.frames import join_names
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.results import format_count
 from cavity.base.summary import Table
@@ -19,7 +20,7 @@ FORMULA_HELP = "effects, as '~ treated + (1 | donor)' (formula extra)"
 TARGET_HELP = "the responses: names of columns, or patterns such as 'gene_*'"
 MODEL_OPTIONS = OptionGroup(
     "model",
-    Option("--formula", None, FORMULA_HELP, required=True),
+    Option("--formula", None, FORMULA_HELP),
     Option("--likelihood", (*LIKELIHOOD_NAMES, *SHARE_LIKELIHOODS), "of every response", required=True),
     Number("--prior-variance", "positive", "V", "of each coefficient (default in the scale of column and target)"),
     Option("--share", "A,B", "what is shrunk across responses: dispersion, names of coefficients"),
@@ -55,8 +56,12 @@ def fit(options):
     table, y = input_tables.open_table(options), "response"
     while y in table.names:
         y += "_"
-    formula = options.formula if options.formula.lstrip().startswith("~") else f"~ {options.formula}"
     names, columns = find_targets(table, options.target), TableColumns(table)
+    if options.formula is None:
+        others = join_names([name for name in table.names if name not in names])
+        message = "is needed for several targets, as '~ treated', or '~ treated + (1 | donor)' for groups"
+        raise ValueError(f"--formula {message}; other columns are {others or 'none'}")
+    formula = options.formula if options.formula.lstrip().startswith("~") else f"~ {options.formula}"
     data = {name: columns[name] for name in sorted(formula_variables(FormulaParts.of(f"{y} {formula}")) - {y})}
     typed = {name: getattr(options, name) for name in ROW_ROLES if getattr(options, name) is not None}
     rows = {KEYWORD_OF_OPTION.get(name, name): table.numbers(table.select([c])[0]) for name, c in typed.items()}

@@ -179,8 +179,9 @@ class CavityNewton:
         hessian, pull, fixed = self.hessian[rows], self.gradient[rows], self.is_at_bound()[rows]
         hessian[fixed, 0, 1] = hessian[fixed, 1, 0] = pull[fixed, 1] = 0.0
         step = -solve_pairs(hessian, pull)
-        m, v = pull[is_far, 0], self.measure_variances(rows[is_far])
-        step[is_far] = np.column_stack([-m / v, ~fixed[is_far] * (1.0 - 1.0 / v)])
+        v = self.measure_variances(rows)
+        is_far = is_far & (v > 0.0)  # else rounding has left no variance
+        step[is_far] = np.column_stack([-pull[is_far, 0] / v[is_far], ~fixed[is_far] * (1.0 - 1.0 / v[is_far])])
         return step, np.einsum("ni,ni->n", step, pull)
 
     def line_search(self, rows, step, slope):

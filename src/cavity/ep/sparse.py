@@ -288,8 +288,7 @@ class Sparse(DifferenceGeometry):
         """Natural parameters (g, -h/2) times the derivative of the moments (E a, E a a') less a0."""
         pattern, middle = self.pattern, 0.5 * (up.step + down.step)
         by_mean = (up.step - down.step) / (2.0 * step) @ (g - pattern.product(h, middle))
-        narrowing = (down.inverse - up.inverse) / (2.0 * step)
-        return by_mean + 0.5 * np.sum(pattern.times * h * narrowing)
+        return by_mean + 0.5 * np.sum(pattern.times * h * ((down.inverse - up.inverse) / (2.0 * step)))
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

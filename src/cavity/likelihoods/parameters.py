@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.public_objects import set_fields
+from cavity.base.public_objects import replace_unchecked, set_fields
 
 PARAMETER_RANGE = 1e10  # parameters stay within this factor of where a search may start
 LINK_CHOICES = ("identity", "log", "logit")
@@ -192,6 +192,15 @@ class FreeParameters:
         return replace(
             likelihood, **{name: PARAMETER_DOMAINS[domain].unpack(part, self.unit) for name, domain, part in triples}
         )
+
+    def unpack_columns(self, vectors, likelihood):
+        """The likelihood with the values of several vectors (A, n) of single numbers as columns, (A, 1)."""
+        pairs = zip(self.names, self.domains, strict=True)
+        values = {
+            name: np.array([[PARAMETER_DOMAINS[domain].unpack(row[j : j + 1], self.unit)] for row in vectors])
+            for j, (name, domain) in enumerate(pairs)
+        }
+        return replace_unchecked(likelihood, **values)
 
     def step(self, likelihood, i, step):
         """The likelihood with entry i of its vector moved by a step."""

@@ -12,7 +12,10 @@ References
 
 import numpy as np
 
+from cavity import _core
 from cavity.base.lazy_scipy import lapack
+
+_kernel = _core.best("acceleration")
 
 MAX_DIFFERENCES = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
 MIN_INDEPENDENT_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information
@@ -27,7 +30,7 @@ class SweepHistory:
     def __init__(self):
         self._pairs = []  # arrays (4, P): x, statistics of x, M(x), statistics of M(x)
         self._in_a_row = 0  # how many of the last points were the image of the one before
-        self._apart = self._noise = None  # differences of the points and `noise`, computed on demand
+        self._products = self._noise = None  # of differences of the points, and `noise`, computed on demand
 
     def checkpoint_state(self):
         """Return the points of the history."""
@@ -36,17 +39,17 @@ class SweepHistory:
     def restore(self, state):
         """Continue from a `checkpoint_state`."""
         self._pairs, self._in_a_row = list(map(np.array, state["pairs"])), state["in_a_row"]
-        self._apart = self._noise = None
+        self._products = self._noise = None
 
     def add(self, point, image, in_a_row):
         """Add a point and its image, (natural, statistics) each, and whether the point is the last image."""
         self._pairs = [*self._pairs[-MAX_DIFFERENCES:], np.array([*point, *image])]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
-        self._apart = self._noise = None
+        self._products = self._noise = None
 
     def restart(self):
         """Drop all but the last point, after an extrapolation that was not accepted."""
-        self._pairs, self._apart = self._pairs[-1:], None
+        self._pairs, self._products = self._pairs[-1:], None
 
     def change(self):
         """Return half the squared length of the last step, in nats; by how much KL says that x and M(x) differ."""
@@ -68,15 +71,13 @@ class SweepHistory:
         """
         if len(self._pairs) < 2:
             return np.nan
-        x, s, gx, gs = self._differences()
-        lengths, directions = _find_axes(x, s)
+        lengths, moved, *_ = self._find_products()
+        lengths, directions = _find_axes(lengths)
         is_independent = lengths > max(MIN_INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
         rate = self._ratio()
         if not is_independent.any():
             return rate
         basis = directions[:, is_independent] / np.sqrt(lengths[is_independent])
-        # <x_i, J x_j>, the mean of both ways to measure it
-        moved = 0.5 * (x @ gs.T + s @ gx.T)
         return float(np.fmax(_largest_eigenvalue(basis.T @ moved @ basis), rate))
 
     def _ratio(self):
@@ -91,17 +92,15 @@ class SweepHistory:
         """Return Anderson's [A]_ proposal: the image at which the residuals, taken as linear, are shortest; or None."""
         if len(self._pairs) < 2:
             return None
-        x, s, gx, gs = self._differences()
-        last_x, last_s, last_gx, last_gs = self._pairs[-1]
-        residual, residual_s = last_gx - last_x, last_gs - last_s
-        d, e = gx - x, gs - s
-        right = 0.5 * (d @ residual_s + e @ residual)
-        lengths, directions = _find_axes(d, e)
+        *_, products, right = self._find_products()
+        lengths, directions = _find_axes(products)
         is_independent = lengths > MIN_INDEPENDENT_SHARE * max(lengths[-1], 0.0)
         if not is_independent.any():
             return None
         weights = directions[:, is_independent] @ ((directions[:, is_independent].T @ right) / lengths[is_independent])
-        return last_gx - weights @ gx
+        out = np.empty(self._pairs[-1].shape[1])
+        _kernel.combine(self._pairs, weights, out)
+        return out
 
     def squarem(self):
         """Return the squared extrapolation [VR]_ of the last two points if they came in a row, else None."""
@@ -122,18 +121,18 @@ class SweepHistory:
         x, _, gx, _ = self._pairs[-1]
         return x + factor * (gx - x)
 
-    def _differences(self):
-        """Return the differences of consecutive points, statistics and their images, (4, m, P)."""
-        if self._apart is None:
-            points = np.stack(self._pairs, axis=1)
-            self._apart = points[:, 1:] - points[:, :-1]
-        return self._apart
+    def _find_products(self):
+        """Return the products of the differences of consecutive points, see the kernel."""
+        if self._products is None:
+            m = len(self._pairs) - 1
+            self._products = *np.empty((3, m, m)), np.empty(m)
+            _kernel.products(self._pairs, *self._products)
+        return self._products
 
 
-def _find_axes(d, e):
-    """Return the eigenvalues, ascending, and the eigenvectors of the symmetric part of d e'."""
-    product = d @ e.T
-    values, vectors, info = lapack.dsyev(0.5 * (product + product.T))
+def _find_axes(product):
+    """Return the eigenvalues, ascending, and the eigenvectors of a symmetric matrix."""
+    values, vectors, info = lapack.dsyev(product)
     if info:
         raise ArithmeticError("lengths of the last sweeps are beyond float64")
     return values, vectors

@@ -211,7 +211,7 @@ def predict_sites(neighbours):
     weights, sites = zip(*neighbours, strict=True)
     if not all(isinstance(values, np.ndarray) for pair in sites for values in pair or [None]):
         return sites[0]
-    return tuple(sum(w * part for w, part in zip(weights, parts, strict=True)) for parts in zip(*sites, strict=True))
+    return tuple(np.array(weights) @ np.stack(parts) for parts in zip(*sites, strict=True))
 
 
 def _evaluate_point(evidence, x, scales, options):

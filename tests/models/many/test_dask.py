@@ -17,8 +17,8 @@ NOISY = X @ RNG.normal(size=(2, G)) + RNG.standard_t(2.0, size=(N, G))
 DONORS = {"groups": {"donor": np.arange(N) % 5}}
 MODELS = {
     "counts": (cavity.GLM("negative-binomial", intercept=True), COUNTS, {"exposure": EXPOSURE}),
-    "shared": (cavity.GLM("negative-binomial", intercept=True), COUNTS, {"share": "dispersion"}),
-    "one by one": (cavity.GLM(likelihoods.StudentT(3.0, 0.3), intercept=True), NOISY[:, :9], {}),
+    "shared": (cavity.GLM("negative-binomial", intercept=True), COUNTS[:, :12], {"share": "dispersion"}),
+    "one by one": (cavity.GLM(likelihoods.StudentT(3.0, 0.3), intercept=True), NOISY[:, 10:19], {}),  # the ninth alone
     "donors": (cavity.MixedGLM("donor", "poisson", intercept=True), COUNTS, DONORS),
 }
 

@@ -445,6 +445,15 @@ def test_single_posteriors_say_what_they_do_not_keep(kind):
             getattr(single, name)
 
 
+def test_a_singular_covariance_is_said():
+    model = cavity.MixedGLM("donor", "poisson", intercept=True)
+    many = model.fit_many(X, COUNTS[:, :2], names=["a", "b"], groups={"donor": DONORS})
+    many._covariance.setflags(write=True)
+    many._covariance[1] = 1.0  # all correlations are 1
+    with pytest.raises(cavity.NotPositiveDefiniteError, match="covariance of response 'b' .* leave some out"):
+        many.of("b")
+
+
 REFUSED = {
     "rows": (lambda m: m.fit_many(X, COUNTS[1:]), ValueError, "Y must have as many rows as X, 40, got 39"),
     "rows of a table": (
@@ -735,17 +744,25 @@ def test_more_responses_than_memory_has_names_for_are_refused_with_their_size():
         cavity.GLM("poisson", intercept=True).fit_many(X, Endless())
 
 
+@pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("kind", ["glm", "mixed"])
-def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(kind):
-    rng, likelihood = np.random.default_rng(1), likelihoods.NegativeBinomial(4.0)
-    mean = np.exp(rng.normal(2.0, 1.0, 200) + np.outer(X[:, 1], rng.normal(0.0, 0.5, 200)))
-    Y, groups, model = rng.poisson(rng.gamma(4.0, mean / 4.0)), {}, cavity.GLM(likelihood, intercept=True)
+def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(kind, learns):
+    rng, likelihood = np.random.default_rng(1), likelihoods.NegativeBinomial(None if learns else 4.0)
+    f = rng.normal(2.0, 1.0, 200) + np.outer(X[:, 1], rng.normal(0.0, 0.5, 200))
+    f += (0.7 if learns else 0.0) * rng.normal(size=(8, 200))[DONORS]
+    Y, groups, model = rng.poisson(rng.gamma(4.0, np.exp(f) / 4.0)), {}, cavity.GLM(likelihood, intercept=True)
     if kind == "mixed":
-        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances={"donor": 0.2})
+        variances = None if learns else {"donor": 0.2}
+        model = cavity.MixedGLM("donor", likelihood, intercept=True, effect_covariances=variances)
         groups = {"groups": {"donor": DONORS}}
     many = model.fit_many(X[:, 1:], Y, **groups)
     for number in rng.choice(200, 20, replace=False):
-        assert_alike(many, number, model.fit(X[:, 1:], Y[:, number], **groups), AT_REST)
+        single = model.fit(X[:, 1:], Y[:, number], **groups)
+        assert_alike(many, number, single, AT_REST)
+        if learns:
+            parameters = dict(zip(many.parameter_names, many.parameters[number], strict=True))
+            values = dict(zip(single.hyperparameters.names, single.hyperparameters.values, strict=True))
+            assert parameters == pytest.approx(values, rel=EARLY)
 
 
 @pytest.mark.parametrize("place", ["Y", "offset"])

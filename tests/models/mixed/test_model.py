@@ -137,7 +137,7 @@ def test_gradients_are_those_of_differences(prior_of):
     fitted = cavity.MixedGLM(EFFECTS, likelihood, prior_variance=9.0, priors=PRIORS[prior_of])
     original = solution.learn_settings
 
-    def spied(problem, names, threads, options):
+    def spied(problem, names, threads, options, varies):
         vector = FreeTerms(problem, ("scale",), likelihood)
         evidence = MixedEvidence(problem, vector, threads, options)
         x = vector.start(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
@@ -153,7 +153,7 @@ def test_gradients_are_those_of_differences(prior_of):
         stored["differences"] = np.array([(value(x + s)[0] - value(x - s)[0]) / 2e-4 for s in steps])
         stored["gradient"] = gradient
         np.testing.assert_allclose(vector.pack(vector.unpack(x)), x[: vector.size], atol=AT_REST)
-        return original(problem, names, threads, options)
+        return original(problem, names, threads, options, varies)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solution, "learn_settings", spied)
@@ -407,3 +407,23 @@ def test_without_groups_there_is_no_table_of_variances():
     assert posterior.summary().below is None
     assert posterior.variance_components().names == ()
     assert cavity.MixedGLM("x ~ 1", "gaussian", prior_variance=9.0).fit(frame).summary().below is not None
+
+
+def test_observations_without_variation_take_no_search():
+    """All counts are zero: with the smallest sd the evidence is that of a GLM, and that of others is no larger."""
+    rng = np.random.default_rng(3)
+    x, groups, y = rng.normal(size=60), np.repeat(np.arange(12), 5), np.zeros(60)
+    table = {"x": x, "g": groups, "y": y}
+    with pytest.warns(cavity.NumericalWarning) as caught:
+        posterior = cavity.MixedGLM("y ~ x + (1 | g)", "poisson").fit(table)
+    messages = [str(warning.message) for warning in caught]
+    assert len(messages) == 2
+    assert messages[0].startswith("y has no variation from which sd(intercept | g) could be found")
+    assert "learning" not in posterior.trace
+    with pytest.warns(cavity.NumericalWarning, match="no value above 0"):
+        plain = cavity.GLM("y ~ x", "poisson").fit(table)
+    assert posterior.log_evidence == pytest.approx(plain.log_evidence, abs=OPTIMUM)
+    for sd in (1e-3, 0.1, 1.0):
+        model = cavity.MixedGLM("y ~ x + (1 | g)", "poisson", effect_covariances={"g": sd**2})
+        with pytest.warns(cavity.NumericalWarning, match="no value above 0"):
+            assert model.fit(table).log_evidence <= posterior.log_evidence + OPTIMUM

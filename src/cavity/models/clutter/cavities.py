@@ -1,10 +1,10 @@
 """Cavities, the densities of points under them or under the posterior, and the log evidence that these sum to.
 
-A cavity is the posterior without one site. Where that site holds all but a 2^-20 of the precision, as a lone signal
-under a very vague prior does, the difference has lost its digits, or all of them: prior 1e-17 and site 1 sum to 1. The
-kernels skip such sites. Here their cavities are summed without rounding from the prior and the other sites, one at a
-time; rounded once, they are proper if they are positive. They are few: two sites can only have such precisions if
-others are negative.
+A cavity is the posterior divided by one site, (tau - site_tau, rho - site_rho) of spherical Gaussians. Where that site
+holds all but a 2^-20 of the precision, as a lone signal under a very vague prior does, the difference has lost its
+digits, or all of them: prior 1e-17 and site 1 sum to 1. The kernels skip such sites. Here their cavities are summed
+without rounding from the prior and the other sites, one at a time; rounded once, they are proper if they are positive.
+They are few: two sites can only have such precisions if others are negative.
 """
 
 from itertools import chain

@@ -34,7 +34,7 @@ def make_lone_posterior(make_model, many, number):
         classes=None,
         hyperparameters=Hyperparameters(names, values, (None,) * len(names), NO_ERRORS_NOTE) if names else None,
         dropped=None,
-        _covariance=WeightRoot(arrays.cholesky(covariance, "covariance")),
+        _covariance=WeightRoot(many._find_root(number)),
         **dict.fromkeys(("_loo", "_tau", "_rho")),
         **{name: getattr(many, name) for name in labels},
         **scaling,

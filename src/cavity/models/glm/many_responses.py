@@ -110,8 +110,8 @@ class ManyResponses:
         Notes
         -----
         Each response has the posterior that `fit` gives it, in the same bits whatever the other responses are, unless
-        something is shared. Open parameters of the likelihood are learnt by response, and come closer to their maxima
-        than in `fit`, whose search stops at slopes of 1e-4 nats. A pass is a block of responses; what EP in blocks does
+        something is shared. Open parameters of the likelihood are learnt by response, up to slopes of the log
+        evidence of 1e-9 nats. A pass is a block of responses; what EP in blocks does
         not solve is fitted as `fit` does.
 
         `share` maximises the product of the evidences of all responses, which count as Gaussian in what is shared, in a

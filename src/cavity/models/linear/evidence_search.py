@@ -55,6 +55,7 @@ PASSES_STAGE = "passes"  # the stage of a search that moves with passes of EP
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
+MAX_LAST_STEPS, MAX_LAST_LENGTH, LAST_LENGTH = 3, 0.1, 1e-5  # of Newton's steps after a search, in standard errors
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter, by the sign of the way there
     ("NegativeBinomial", "dispersion", 1.0): "; the data are consistent with Poisson counts",
@@ -184,6 +185,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
         covariance, has_error, note = _find_covariance(objective, x, bounds, value, stage, slopes)
         if root is not None:  # what Newton's steps with the curvature of some rows have left
             x = np.clip(x - covariance @ slopes, *bounds.T)
+        elif not job.stopped:
+            x = _settle(objective, x, covariance, bounds)
     else:
         covariance, has_error, note = *_know_nothing(vector.size), f"no standard errors: {status}"
     x = start if x is None else x
@@ -331,6 +334,28 @@ def _choose_start(objective, likelihoods, bounds, job):
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
+
+
+def _settle(objective, x, covariance, bounds):
+    """Return free numbers after Newton's steps with their covariance, from slopes of fits at the tolerance of EP.
+
+    The search has left slopes of SMALLEST_SLOPE. A step of s standard errors leaves some 1e-4 s, as the covariance is
+    right to four digits.
+    """
+    for _ in range(MAX_LAST_STEPS):
+        try:
+            point = objective.evaluations.at(x, tol=objective.evidence.options.tol, double_loop=0)
+            slopes = objective.evaluations.gradient(point) if point.converged else np.full(len(x), np.nan)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            break
+        step = covariance @ slopes
+        length = float(step @ slopes)
+        if not 0.0 < length < MAX_LAST_LENGTH**2:  # nan where EP or arithmetic fails
+            break
+        x = np.clip(x + step, *bounds.T)
+        if length <= LAST_LENGTH**2:
+            break
+    return x
 
 
 def _know_nothing(n):

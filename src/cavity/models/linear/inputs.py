@@ -90,7 +90,7 @@ def open_formula_table(formula, data, columns, missing):
 def refuse_where_formula(name, value):
     """Raise ValueError for an argument that a formula contains."""
     if value is not None:
-        message = f"must be None with a formula, which contains it; got {type(value).__name__}"
+        message = f"must be None where there is a formula, which contains it; got {type(value).__name__}"
         raise arrays.error_of(name, message)
 
 

@@ -42,17 +42,17 @@ def warn_of_separation(model, rows, names, added):
         With the names of the columns.
     """
     likelihood = model.likelihood
-    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS):
+    if not _can_search(model, rows):
         return
-    has_intercept = added or bool(find_constant_columns(rows.X, rows.weights).any())
-    if (has_intercept or (likelihood.n_classes == 2 and rows.X.shape[1])) and _are_all_on_one_side(likelihood, rows):
+    has_two_classes = likelihood.n_classes == 2 and rows.X.shape[1] > 0
+    if lacks_variation(model, rows, added) or (has_two_classes and _are_all_on_one_side(likelihood, rows)):
         held = "one class" if has_classes(likelihood) else f"no value above {np.max(rows.y):g}"
         held = "one outcome" if likelihood.takes_trials else "no event" if likelihood.takes_event else held
         others = "both classes" if likelihood.n_classes == 2 else "other kinds"
         message = f"y holds {held} in all {rows.n} rows, whose weights are bounded by the default prior alone"
         warn(f"{message}; give rows of {others}, or a prior_variance", NumericalWarning)
         return
-    columns = separating_columns(likelihood, rows, has_intercept)
+    columns = separating_columns(likelihood, rows, _has_intercept(rows, added))
     if len(columns):
         names = name_coefficients(names, rows.X.shape[1], False)
         labels = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
@@ -62,6 +62,23 @@ def warn_of_separation(model, rows, names, added):
             "decides its size; give a prior_variance that says which sizes are plausible, or leave the column out",
             NumericalWarning,
         )
+
+
+def _can_search(model, rows):
+    """Whether the default prior alone bounds coefficients that the data do not, and X is where it can be searched."""
+    return model.prior_variance is None and kind_of(rows.X) not in (SPARSE_KIND, ON_WORKERS)
+
+
+def _has_intercept(rows, added):
+    return added or bool(find_constant_columns(rows.X, rows.weights).any())
+
+
+def lacks_variation(model, rows, added):
+    """Whether y holds one class, or no count above 0: the default prior alone bounds the intercept then.
+
+    Arguments are those of `warn_of_separation`.
+    """
+    return _can_search(model, rows) and _are_all_on_one_side(model.likelihood, rows) and _has_intercept(rows, added)
 
 
 def can_separate(likelihood):

@@ -35,10 +35,11 @@ from cavity.models.many.site_batch import SiteBatch
 from cavity.priors.densities import LogNormal, evaluate_log_density
 
 MAX_NEWTON_STEP = 2.0  # of a log or a logit: farther away the curvature is another one
+NEAR_STEP = 0.3  # of a log or a logit, over which curvatures hold
 MAX_CURVATURE_RATIO = 4.0  # of the curvature along the last step to that at constant sites, or the other way round
 CHANGE_PER_STEP = 0.2  # of the belief in a sweep, in sd, per unit of the last step: then the slope is worth a step
 TOLERANCE_SHARE, MIN_TOLERANCE = 0.05, 1e-13  # of the stopping rule: what is kept is the belief before the last sweep
-CONVERGED_SLOPE = 1e-5  # nats per unit of a free number: a tenth of that of the search of a single fit
+CONVERGED_SLOPE, SLOPE_ROUNDING = 1e-9, 3e-12  # nats per unit of a free number: at rest, and for each row
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +56,7 @@ class BatchState:
     tau_before: np.ndarray  # (A, N): the sites there
     rho_before: np.ndarray  # (A, N)
     slope: np.ndarray  # (A, k): there
-    curvature: np.ndarray  # (A, k): along the last step, or at constant sites
+    curvature: np.ndarray  # (A, k, k): see `_update_curvature`
     step: np.ndarray  # (A,): the length of the last step
     change: np.ndarray  # (A,): of the belief in the last sweep
     damping: BatchDamping
@@ -69,6 +70,11 @@ class BatchState:
         return replace(self, **{f.name: _take(getattr(self, f.name), index) for f in fields(self)})
 
 
+def find_rest_slope(features):
+    """Return the slope of the log evidence that counts as none: that of sums over many rows is not exact."""
+    return max(CONVERGED_SLOPE, SLOPE_ROUNDING * len(features))
+
+
 def _take(value, index):
     if isinstance(value, np.ndarray):
         return value[index]
@@ -79,6 +85,31 @@ def _take(value, index):
     part = BatchDamping(value.largest, value.patience, 0)
     part.restore({name: array[index] for name, array in value.checkpoint_state().items()})
     return part
+
+
+def _update_curvature(state, slope, at_constant_sites):
+    """Return curvatures (A, k, k), negative definite, from slopes here and before the last step.
+
+    They are those of the last step, or at constant sites after a long one, made to give the change of the slope along
+    the step (BFGS) where that is about what the latter give, and these alone elsewhere. After very short steps they
+    stay: changes of slopes are of sites that have not come to rest.
+    """
+    moved, fall = state.free - state.free_before, state.slope - slope
+    length = np.max(np.abs(moved), axis=1)
+    fresh = np.where(at_constant_sites < 0, -at_constant_sites, np.maximum(np.abs(slope), np.finfo(float).tiny))
+    start = fresh[:, :, None] * np.eye(moved.shape[1])
+    is_near = (length <= NEAR_STEP)[:, None, None]
+    bends = np.where(is_near, -state.curvature, start)
+    along = np.matmul(bends, moved[:, :, None])[:, :, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inner = np.sum(moved * fall, axis=1)
+        ratio = inner / np.sum(moved * moved * fresh, axis=1)
+        gain = fall[:, :, None] * fall[:, None, :] / inner[:, None, None]
+        loss = along[:, :, None] * along[:, None, :] / np.sum(moved * along, axis=1)[:, None, None]
+        updated = bends + gain - loss
+    is_close = (ratio > 1.0 / MAX_CURVATURE_RATIO) & (ratio < MAX_CURVATURE_RATIO)
+    is_rounding = (length < SHORT_DIFFERENCE_STEP) & np.all(np.diagonal(state.curvature, axis1=1, axis2=2) < 0, axis=1)
+    return -np.where(is_rounding[:, None, None], bends, np.where(is_close[:, None, None], updated, start))
 
 
 def _extrapolate(state, free):
@@ -184,6 +215,7 @@ class BatchSolver:
         self.features, self.sites, self.base, self.scale = features, sites, base, scale
         self.groups, self.priors, self.run = groups, priors, run
         self.n_parameters = sites.free.size
+        self.least_slope = find_rest_slope(features)
         self.tol = max(TOLERANCE_SHARE * run.tol, min(run.tol, MIN_TOLERANCE))
 
     def solve(self, free):
@@ -216,7 +248,8 @@ class BatchSolver:
         belief = find_beliefs(self.features, self.base, scale, tau, rho)
         damping = BatchDamping(self.run.damping, PARALLEL_PATIENCE, n_responses)
         flat = np.zeros(free.shape)
-        before = free, tau, rho, flat, flat, np.ones(n_responses), np.full(n_responses, np.inf)
+        bends = np.zeros((*free.shape, free.shape[1]))
+        before = free, tau, rho, flat, bends, np.ones(n_responses), np.full(n_responses, np.inf)
         state = BatchState(number, self.base, scale, tau, rho, free, *before, damping, encoded, belief)
         return state.take(belief.proper)
 
@@ -270,25 +303,22 @@ class BatchSolver:
         return slope
 
     def _climb(self, state, slope, curvature):
-        """Return the free numbers after a step uphill, and the curvatures; those whose slope is at rest stay."""
-        moved = state.free - state.free_before
-        with np.errstate(divide="ignore", invalid="ignore"):
-            secant = (slope - state.slope) / moved
-            ratio = secant / curvature
-        is_close = (curvature < 0) & (ratio > 1.0 / MAX_CURVATURE_RATIO) & (ratio < MAX_CURVATURE_RATIO)
-        curvature = np.where(is_close, secant, curvature)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            newton = np.where(curvature < 0, -slope / curvature, np.sign(slope))
-        step = np.where(self._is_at_rest(state, slope), 0.0, np.clip(newton, -MAX_NEWTON_STEP, MAX_NEWTON_STEP))
-        free = np.clip(state.free + step, self.bounds[0][state.number], self.bounds[1][state.number])
-        is_rounding = (np.abs(moved) < SHORT_DIFFERENCE_STEP) & (state.curvature < 0)
-        return free, np.where(is_rounding, state.curvature, curvature)
+        """Return the free numbers after a step uphill, and the curvatures (A, k, k); at rest in all they stay."""
+        low, high = self.bounds[0][state.number], self.bounds[1][state.number]
+        held = ((state.free <= low) & (slope < 0)) | ((state.free >= high) & (slope > 0))
+        bends = _update_curvature(state, slope, curvature)
+        free_bends = np.where(held[:, :, None] | held[:, None, :], 0.0, bends)
+        free_bends[:, *np.diag_indices(slope.shape[1])] -= held
+        step = -np.linalg.solve(free_bends, np.where(held, 0.0, slope)[:, :, None])[:, :, 0]
+        is_done = np.all(self._is_at_rest(state, slope), axis=1)[:, None]
+        step = np.where(is_done, 0.0, np.clip(step, -MAX_NEWTON_STEP, MAX_NEWTON_STEP))
+        return np.clip(state.free + step, low, high), bends
 
     def _is_at_rest(self, state, slope):
         """Return which free numbers have no slope, or are at the end of their range, (A, k)."""
         low, high = self.bounds[0][state.number], self.bounds[1][state.number]
         beyond = ((state.free <= low) & (slope < 0)) | ((state.free >= high) & (slope > 0) & np.isfinite(slope))
-        return (np.abs(slope) <= CONVERGED_SLOPE) | beyond
+        return (np.abs(slope) <= self.least_slope) | beyond
 
     def _differentiate(self, state, m, v, log_z):
         """Return first and second derivatives of (1) and (2) in the free numbers, (A, k) each."""
@@ -321,4 +351,4 @@ class BatchSolver:
         solution.solved[number], solution.n_iter[number] = True, sweep
         solution.u[number], solution.covariance[number] = state.belief.u, state.belief.covariance
         solution.log_evidence[number], solution.free[number] = log_evidence, state.free
-        solution.curvature[number] = state.curvature
+        solution.curvature[number] = np.diagonal(state.curvature, axis1=1, axis2=2)

@@ -248,8 +248,6 @@ def _fit_batch(problem, features, data, mean, scale, priors, fits, index):
     for numbers, merged in problem.split_rows(y, offset, observed):
         part = y[numbers], observed[numbers], base[numbers]
         sites, own_features, own_base = _make_sites(problem, likelihood, features, part, merged)
-        if not sites.common.compiled:
-            continue  # a fit alone has them
         own_priors, own_scale = replace(priors, mean=priors.mean[numbers]), scale[numbers]
         solver = BatchSolver(own_features, sites, own_base, own_scale, problem.groups, own_priors, problem.run)
         _put_solution(problem, fits, index[numbers], own_scale, solver.solve(free[numbers]))
@@ -262,8 +260,8 @@ def _make_sites(problem, likelihood, features, data, merged):
         common = Sites(likelihood, y[0], problem.rows.weights, power)
         return SiteBatch(common, problem.names, y, observed), features, base
     common, firsts, signs = merged.shared.make_sites(likelihood, power), merged.firsts, merged.signs
-    names = problem.names if common.likelihood is likelihood else ()
-    sites = SiteBatch(common, names, merged.y, np.ones((len(y), len(firsts)), dtype=bool), merged.joined)
+    names, joined = problem.names if common.likelihood is likelihood else (), merged.joined
+    sites = SiteBatch(common, names, joined.y, np.ones((len(y), len(firsts)), dtype=bool), joined)
     return sites, *map(np.ascontiguousarray, (signs[:, None] * features[firsts], signs * base[:, firsts]))
 
 

@@ -23,11 +23,12 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.linear.evidence_search import MIN_FALL_NATS
-from cavity.models.many.batch import CONVERGED_SLOPE, MAX_NEWTON_STEP, BatchSolution
+from cavity.models.many.batch import MAX_NEWTON_STEP, BatchSolution, find_rest_slope
 from cavity.models.many.beliefs import factorise
 from cavity.models.search import FAR_LOG_STEP
 from cavity.models.standard_errors import MIN_STANDARD_CURVATURE
 
+RISING_SLOPE = 1e-5  # nats per unit of a free number, from which the evidence rises beyond a bound
 MIN_EIGENVALUE = 1e-12  # of the curvature, relative to the largest: less is no reason for longer steps
 MAX_ROUNDING_LOSS = 1e-12  # of the log evidence, relative, that counts as none
 MIN_NOISE_SHARE = 1e-4  # of the squares of y about the prior mean, where a search for the noise begins
@@ -83,7 +84,7 @@ class GaussianSolver:
         self.gram = np.matmul(np.swapaxes(rows, 1, 2), rows)
         self.total = np.sum(np.atleast_2d(weights), axis=1)
         self.scale, self.noise_variance, self.groups = scale, noise_variance, groups
-        self.priors, self.max_iter = priors, max_iter
+        self.priors, self.max_iter, self.least_slope = priors, max_iter, find_rest_slope(features)
         self.first = _find_diagonal_block(self.gram, groups)
         self.members = np.zeros((features.shape[1], len(groups)))
         for j, group in enumerate(groups):
@@ -119,14 +120,14 @@ class GaussianSolver:
             free[accepted] = trial[accepted]
             worse = active[~better]
             trial[worse] = 0.5 * (free[worse] + trial[worse])
-            step, is_done = _find_steps(best, accepted, free, bounds)
+            step, is_done = _find_steps(best, accepted, free, bounds, self.least_slope)
             trial[accepted] = np.clip(free[accepted] + step, bounds[0][accepted], bounds[1][accepted])
             solved[accepted[is_done]], sweeps[accepted[is_done]] = True, sweep
             active = np.sort(np.append(accepted[~is_done], worse))
             if not active.size:
                 break
         at_bounds = (free <= bounds[0]) | (free >= bounds[1])
-        solved &= ~np.any(at_bounds & (np.abs(best.slope) > CONVERGED_SLOPE), axis=1)  # it still rises there
+        solved &= ~np.any(at_bounds & (np.abs(best.slope) > RISING_SLOPE), axis=1)  # it still rises there
         value = best.value - self.priors.evaluate(slice(None), free)
         flat = self._find_flat_noise(free, best, solved)
         curvature = np.diagonal(best.hessian, axis1=1, axis2=2).copy()
@@ -239,12 +240,12 @@ def _invert(gram, scale, first):
     return out, np.where(proper, logs, np.nan)
 
 
-def _find_steps(best, number, free, bounds):
-    """Return steps uphill of some responses, (A, k), and which of them are at rest, (A,)."""
+def _find_steps(best, number, free, bounds, least):
+    """Return steps uphill of some responses, (A, k), and which are at rest, (A,): slopes up to `least` are none."""
     slope, hessian = best.slope[number].copy(), best.hessian[number].copy()
     low, high = bounds[0][number], bounds[1][number]
     held = ((free[number] <= low) & (slope < 0)) | ((free[number] >= high) & (slope > 0))
-    is_done = np.all((np.abs(slope) <= CONVERGED_SLOPE) | held, axis=1)
+    is_done = np.all((np.abs(slope) <= least) | held, axis=1)
     if not slope.shape[1]:
         return slope, is_done
     slope[held] = 0.0

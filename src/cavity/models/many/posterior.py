@@ -17,6 +17,7 @@ import numpy as np
 
 from cavity.base import arrays, records
 from cavity.base.constants import LOG_2PI
+from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frames import join_names, name_coefficients
 from cavity.base.lazy_scipy import special
 from cavity.base.loop import CONVERGED_STATUS
@@ -178,6 +179,16 @@ class ManyPosterior(Posterior):
         out = np.empty((m, m))
         out[rows, columns] = out[columns, rows] = self._covariance[self._number(response)]
         return out
+
+    def _find_root(self, number):
+        """Return the lower Cholesky factor of the covariance of a response; `NotPositiveDefiniteError` for none."""
+        try:
+            return arrays.cholesky(self.covariance(number), f"the covariance of response {str(self.names[number])!r}")
+        except NotPositiveDefiniteError as error:
+            message = (
+                "weights or effects determine each other to rounding: leave some out, or give a smaller prior variance"
+            )
+            raise NotPositiveDefiniteError(f"{error}; {message}") from error
 
     def _number(self, response):
         """Return the number of a response by its number or its name."""

@@ -24,6 +24,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.lazy_scipy import optimize
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.models.many.batch import LogNormalPriors
 from cavity.models.many.fits import fit_responses, list_spans
@@ -32,10 +33,9 @@ MAX_SHARED_RESPONSES = 2048  # that a prior is found from, every k-th batch: 1/s
 MAX_SHARED_PASSES = 12
 SHARED_TOL = 1e-3  # of the log of an sd and, in sds, of a centre
 MIN_SHARED_SD, MAX_SHARED_SD = 1e-3, 1e2  # of logs, and as factors on prior standard deviations
-GRID_SIZE, GOLDEN_STEPS = 61, 40  # of the searches for sd and rise: the grid brackets, golden section narrows
+GRID_SIZE, MAXIMUM_ERROR = 61, 1e-9  # of the searches for sd and rise: the grid brackets, Brent's method narrows
 LEVEL_MARGIN = 4.0  # of rises from the levels: beyond, dispersions depend on the level in proportion, or hardly
 MAX_TREND_ROUNDS, TREND_TOL = 8, 1e-4  # of searches for sd and rise in turn, and of the change of their logs
-GOLDEN_RATIO = 0.5 * (np.sqrt(5.0) - 1.0)
 MIN_INFORMATION = 1e-6  # of a response, relative to the largest; less counts as none
 MIN_RESPONSES_TO_SHARE = 3
 
@@ -151,17 +151,12 @@ def fit_trend(pulled, information, level, has_trend):
 
 
 def maximise(evaluate, low, high):
-    """Return where a function of a number is largest: the best point of a grid, by golden section about it."""
+    """Return where a function of a number is largest: the best point of a grid, by Brent's method about it."""
     grid = np.linspace(low, high, GRID_SIZE)
     best = int(np.argmax([evaluate(x) for x in grid]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, GRID_SIZE - 1)]
-    for _ in range(GOLDEN_STEPS):
-        left, right = high - GOLDEN_RATIO * (high - low), low + GOLDEN_RATIO * (high - low)
-        if evaluate(left) >= evaluate(right):
-            high = right
-        else:
-            low = left
-    return 0.5 * (low + high)
+    bounds = grid[max(best - 1, 0)], grid[min(best + 1, GRID_SIZE - 1)]
+    options = {"xatol": MAXIMUM_ERROR}
+    return float(optimize.minimize_scalar(lambda x: -evaluate(x), bounds=bounds, method="bounded", options=options).x)
 
 
 def check_share(share, problem, coefficient_names):

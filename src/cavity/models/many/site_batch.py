@@ -1,5 +1,7 @@
 """The sites of a batch of responses by the compiled kernel, at parameters of the likelihood of each response."""
 
+from functools import cached_property
+
 import numpy as np
 
 from cavity.ep.site_updates import kernel
@@ -20,8 +22,8 @@ class SiteBatch:
         Checked observations.
     observed : ndarray (B, N) of bool
         Which of them count; others have sites that are 1, whatever y holds.
-    joined : list, optional
-        For each response what its rows are together, of which sites leave a constant out; see `mixed.merged_sites`.
+    joined : MeanSites or TrialSites, optional
+        What rows of all responses are together, of which sites leave a constant out; see `mixed.merged_sites`.
     """
 
     def __init__(self, common, names, y, observed, joined=None):
@@ -41,8 +43,13 @@ class SiteBatch:
         """Return log evidences less those of the sites, of some responses at free numbers (A, k)."""
         if self.joined is None:
             return np.zeros(len(number))
-        pairs = zip(number, vectors, strict=True)
-        return np.array([self.joined[b].constant(self.free.unpack(vector, self.likelihood)) for b, vector in pairs])
+        if not self.free.names:
+            return self._constants[number]
+        return self.joined.constant(self.free.unpack_columns(vectors, self.likelihood), number)
+
+    @cached_property
+    def _constants(self):
+        return self.joined.constant(self.likelihood)
 
     def match(self, encoded, mean, variance):
         """Return log_z, tau and rho, (A, N) each, that match p^e times cavities N(mean, variance)."""

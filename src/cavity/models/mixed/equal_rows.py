@@ -143,8 +143,8 @@ def join_rows(likelihood, merged, signs):
         case "factors":
             return FactorSites(merged)
         case "logit mean":
-            return MeanSites(merged, special.logit, special.expit)
-    return MeanSites(merged, _keep, _keep)
+            return MeanSites(likelihood, merged, special.logit, special.expit)
+    return MeanSites(likelihood, merged, _keep, _keep)
 
 
 def _keep(y):

@@ -28,7 +28,7 @@ def make_posterior(model, reader, many, number):
     names = many.parameter_names
     values = dict(zip(names, map(float, many.parameters[number]), strict=True))
     own = {name: values[name] for name in names if name in many.likelihood.parameters}
-    effects, d, sd = make_effects(many.mean[number], many.covariance(number)), many.n_weights, many.prior_sd[number]
+    effects, d, sd = make_effects(many.mean[number], many._find_root(number)), many.n_weights, many.prior_sd[number]
     variance, root = sd[:d] ** 2, many.prior_root
     if root is not None:
         variance = (root * sd[:d]) @ (root * sd[:d]).T
@@ -60,12 +60,12 @@ def make_posterior(model, reader, many, number):
     )
 
 
-def make_effects(mean, covariance):
-    """Return the `Effects` of a dense covariance."""
+def make_effects(mean, root):
+    """Return the `Effects` of the root of a dense covariance."""
     m = len(mean)
     columns, rows = np.triu_indices(m)  # the lower triangle by columns
     indptr = np.concatenate([[0], np.cumsum(np.arange(m, 0, -1))])
-    factor = np.linalg.inv(np.linalg.cholesky(covariance))
+    factor = np.linalg.inv(root)
     return Effects(mean.copy(), indptr, rows, (factor.T @ factor)[rows, columns], np.arange(m))
 
 

@@ -114,7 +114,7 @@ class ManyMixedResponses:
         -----
         Terms have one column each, as ``(1 | donor)`` and ``(0 + x | donor)`` have; levels of all terms are columns of
         a dense design, so that time grows with the cube of their number. Variances that are not given are learnt by
-        response, as parameters of the likelihood are, closer to their maxima than `fit` does. A pass is a block of
+        response, as parameters of the likelihood are, up to slopes of 1e-9 nats. A pass is a block of
         responses. Rows that are equal in all columns, groups and offsets share a site, as in `fit`.
 
         Examples

@@ -19,23 +19,18 @@ class MergedResponses:
         The number of a row of each site.
     shared : SiteRows
         Of the first response: what does not depend on the observations is that of all.
-    joined : list
-        What equal rows are together, of each response.
+    joined : MeanSites or TrialSites
+        What equal rows are together, in all responses.
     """
 
     firsts: np.ndarray
     shared: SiteRows
-    joined: list
+    joined: Any
 
     @property
     def signs(self):
         """-1 where f of a site is that of its first row times -1, (M,)."""
         return self.shared.signs[self.shared.firsts]
-
-    @property
-    def y(self):
-        """Observations of the sites, (A, M) or (A, M, 2)."""
-        return np.array([joined.y for joined in self.joined])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +52,10 @@ class RowMerger:
     matrix: Any
 
     def split(self, y, offset, observed):
-        """Yield (numbers, `MergedResponses` or None where each row is a site) for groups of checked responses."""
+        """Yield (numbers, `MergedResponses` or None where each row is a site) for groups of checked responses.
+
+        Those with lists of factors, which no kernel has, are left out.
+        """
         may_merge = self._find_merging(offset, observed)
         if not may_merge.all():
             yield np.flatnonzero(~may_merge), None
@@ -71,9 +69,10 @@ class RowMerger:
             shared = merge_equal_rows(self.likelihood, part, self.matrix[rows])
             if shared.merged is None:
                 yield members, None
+            if shared.merged is None or self.likelihood._merges_by == "factors":
                 continue
             merged, signs = shared.merged.merged, shared.signs
-            joined = [join_rows(self.likelihood, replace(merged, y=y[b, rows]), signs) for b in members]
+            joined = join_rows(self.likelihood, replace(merged, y=y[members][:, rows]), signs)
             yield members, MergedResponses(rows[shared.firsts], shared, joined)
 
     def _find_merging(self, offset, observed):

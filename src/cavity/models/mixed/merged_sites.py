@@ -34,8 +34,8 @@ class MergedRows:
 
     Attributes
     ----------
-    y : ndarray (N,) or (N, 2)
-        Observations.
+    y : ndarray (..., N) or (..., N, 2)
+        Observations, of one response or of several with the same sites.
     copies : ndarray (N,)
         How many each row counts as; 1 where it has a site of its own and a weight that is no whole number.
     index : ndarray (N,)
@@ -54,6 +54,12 @@ class MergedRows:
         """The copies of each site, (M,)."""
         return np.bincount(self.index, self.copies)
 
+    def sum_by_site(self, values):
+        """Sums of numbers (..., N) over the rows of each site, (..., M)."""
+        rows, m = values.reshape(-1, values.shape[-1]), len(self.firsts)
+        places = self.index + m * np.arange(len(rows))[:, None]
+        return np.bincount(places.ravel(), rows.ravel(), m * len(rows)).reshape(*values.shape[:-1], m)
+
     @property
     def is_merged(self):
         """Whether the site of a row has more than one copy, (N,)."""
@@ -69,13 +75,15 @@ class TrialSites:
     """Successes of trials: (1)."""
 
     def __init__(self, likelihood, merged, signs):
-        self.merged = merged
+        self.merged, y = merged, merged.y
         labels = Binomial("probit" if isinstance(likelihood, Probit) else "logit")
         self.likelihood = likelihood if isinstance(likelihood, Binomial) else labels
-        k, n = merged.y.T if merged.y.ndim == 2 else (np.where(merged.y > 0, 1.0, 0.0), np.ones(len(merged.y)))
+        k, n = (
+            (y[..., 0], y[..., 1]) if isinstance(likelihood, Binomial) else (np.where(y > 0, 1.0, 0.0), np.ones_like(y))
+        )
         self.k, self.n = np.where(signs < 0, n - k, k), n
-        self.all_k, self.all_n = (np.bincount(merged.index, merged.copies * counts) for counts in (self.k, self.n))
-        self.y = np.column_stack([self.all_k, self.all_n])
+        self.all_k, self.all_n = (merged.sum_by_site(merged.copies * counts) for counts in (self.k, self.n))
+        self.y = np.stack([self.all_k, self.all_n], axis=-1)
 
     def make(self, likelihood, weights, power):
         """Return the sites."""
@@ -83,8 +91,8 @@ class TrialSites:
 
     def constant(self, likelihood):
         """The log evidence of the rows less that of the sites, log of the factors of (1)."""
-        of_rows = float(np.sum(self.merged.copies * _log_coefficient(self.k, self.n)))
-        return of_rows - float(np.sum(_log_coefficient(self.all_k, self.all_n)))
+        of_rows = np.sum(self.merged.copies * _log_coefficient(self.k, self.n), axis=-1)
+        return of_rows - np.sum(_log_coefficient(self.all_k, self.all_n), axis=-1)
 
     @property
     def shares(self):
@@ -104,27 +112,30 @@ class TrialSites:
 class MeanSites:
     """Powers of the likelihood at a mean: (2)."""
 
-    def __init__(self, merged, transform, inverse):
+    def __init__(self, likelihood, merged, transform, inverse):
         self.merged, self.inverse = merged, inverse
         self.numbers = transform(merged.y)  # T
         self.n = merged.totals
-        sums = np.bincount(merged.index, merged.copies * self.numbers)
+        self.sums = merged.sum_by_site(merged.copies * self.numbers)
         count = np.bincount(merged.index)
-        self.y = np.where(count == 1, merged.y[merged.firsts], inverse(sums / self.n))
-        self.sums = sums
+        self.y = np.where(count == 1, merged.y[..., merged.firsts], inverse(self.sums / self.n))
+        rows = self.y.reshape(-1, len(self.n))  # f near each site: elsewhere log p are large, and rounding is
+        self.centre = np.reshape([likelihood.start(y) for y in rows], self.y.shape)
         several = count[merged.index] > 1
-        self.factors = find_different(merged.index[several], merged.y[several], merged.copies[several])
+        self.factors = merged.index[several], merged.y[..., several], merged.copies[several]
+        if merged.y.ndim == 1:  # of one response, which may have many rows
+            self.factors = find_different(*self.factors)
 
     def make(self, likelihood, weights, power):
         """Return the sites."""
         return Sites(likelihood, self.y, weights, power, copies=self.n)
 
-    def constant(self, likelihood):
-        """The log evidence of the rows less that of the sites."""
-        site, y, count = self.factors
-        f = likelihood.start(self.y)  # near each site: elsewhere log p are large, and rounding is
-        of_sites, sites = likelihood.log_p(self.y, f), np.unique(site)
-        return float(np.sum(count * likelihood.log_p(y, f[site]))) - float(np.sum((self.n * of_sites)[sites]))
+    def constant(self, likelihood, part=...):
+        """The log evidence of the rows less that of the sites, of some responses, whose parameters may be (A, 1)."""
+        (site, y, count), f = self.factors, self.centre[part]
+        of_sites, sites = likelihood.log_p(self.y[part], f), np.unique(site)
+        of_rows = np.sum(count * likelihood.log_p(y[part], f[..., site]), axis=-1)
+        return of_rows - np.sum((self.n * of_sites)[..., sites], axis=-1)
 
     @property
     def shares(self):
@@ -141,7 +152,7 @@ class MeanSites:
         mean = np.clip((self.sums[at] - numbers) / n, low[at], high[at])  # rounding may leave what is possible
         others = self.inverse(mean)
         rest, tau, rho = Sites(likelihood, others, copies=n).match(slice(None), *cavity)
-        f = likelihood.start(self.y)[at]
+        f = self.centre[at]
         constant = likelihood.log_p(self.merged.y[index], f) + n * likelihood.log_p(others, f)
         return log_z + constant - self.n[at] * likelihood.log_p(self.y[at], f) - rest, tau, rho
 

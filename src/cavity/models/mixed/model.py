@@ -36,7 +36,7 @@ from cavity.models.defaults import check_likelihood
 from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, check_priors, match_priors
 from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import resolve_defaults
-from cavity.models.linear.separation import warn_of_separation
+from cavity.models.linear.separation import lacks_variation, warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
@@ -143,7 +143,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         fixed = self._fixed_effects()
         set_fields(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
-            text = f"must be None with a formula, which contains it; got {self.intercept!r}"
+            text = f"must be None where there is a formula, which contains it; got {self.intercept!r}"
             raise arrays.error_of("intercept", text)
         set_fields(self, priors=check_priors(self.priors))
         if self.bins is not None:
@@ -253,7 +253,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
             (y is constant, or fitted exactly); the posterior is returned all the same, with ``converged=False``.
         NumericalWarning
             If the log evidence has no maximum in a standard deviation, which is then taken for 0 as far as the data
-            tell; if a column separates the observations, as for `GLM`.
+            tell; if y holds one class or no count above 0, from which none is found; if a column separates the
+            observations, as for `GLM`.
 
         Notes
         -----
@@ -286,7 +287,8 @@ class MixedGLM(ManyMixedResponses, Frozen):
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         with run.open(model, inputs.named(resolved.rows)) as threads:
             problem = MixedProblem.of(model, resolved.rows, inputs.terms, covariances)
-            solution = solve(problem, list_open_parameters(observations.likelihood), run, threads)
+            varies = not lacks_variation(settings, rows, reader.intercept)
+            solution = solve(problem, list_open_parameters(observations.likelihood), run, threads, varies)
         solution.fit.warn(run)
         warn_of_terms(solution.problem)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)

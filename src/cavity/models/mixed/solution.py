@@ -12,9 +12,12 @@ from cavity.models.mixed.variance_search import learn_settings
 from cavity.runs.executors import Threads, single_blas
 
 
-def solve(problem, names, options, threads):
-    """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
-    search, evidence, method = learn_settings(problem, names, threads, options)
+def solve(problem, names, options, threads, varies=True):
+    """Solve a problem by EP; `names` are those of the open parameters of the likelihood.
+
+    `varies` is false where y has no variation from which standard deviations could be found.
+    """
+    search, evidence, method = learn_settings(problem, names, threads, options, varies)
     problem = search.optimum
     likelihood = problem.model.likelihood
     sites = problem.sites.make_sites(likelihood, options.power)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.lazy_scipy import linalg
 from cavity.base.scales import FISHER_Z_SCALE, LOG_SCALE, LOGIT_SCALE
 from cavity.ep.engine import renew_block
@@ -331,8 +332,20 @@ class MixedEvidence(LinearEvidence):
         return np.concatenate(gradients)
 
 
-def learn_settings(problem, names, threads, options):
-    """Maximise the log evidence over what is open of terms and likelihood.
+def _fix_smallest(problem, vector, likelihood):
+    """Return the problem with the smallest standard deviations of the search; warn that y does not determine them."""
+    x = np.clip(vector.start(-np.inf, likelihood), *vector.bounds(vector.free.pack(likelihood)).T)
+    settings = vector.unpack(x)
+    warn(
+        f"y has no variation from which {', '.join(vector.describe_prior(settings)[0])} could be found: effects are "
+        "taken to be none; give effect_covariances or priors",
+        NumericalWarning,
+    )
+    return replace(problem, settings=settings.prior)
+
+
+def learn_settings(problem, names, threads, options, varies=True):
+    """Maximise the log evidence over what is open of terms and likelihood, if y `varies`.
 
     Returns
     -------
@@ -350,6 +363,9 @@ def learn_settings(problem, names, threads, options):
     method = choose_integration(problem.model.integrate, vector.size, is_small, options.power)
     if method in ("grid", "ccd"):
         vector.add_default_priors(problem.terms)
+    elif vector.n_prior and not (varies or vector.priors or vector.avoids_zero):
+        problem = _fix_smallest(problem, vector, starts[0])
+        vector = FreeTerms(problem, names, starts[0])
     evidence = MixedEvidence(problem, vector, threads, options)
     if not vector.size:
         return SearchResult(problem), evidence, method

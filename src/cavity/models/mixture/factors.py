@@ -25,12 +25,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity import _core
 from cavity.base import arrays
-from cavity.base.constants import LOG_2, LOG_2PI
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.lazy_scipy import special
 from cavity.base.triangles import invert_lower
 from cavity.models.mixture import elbo
+
+_kernel = _core.best("mixture_factors")
+
+MAX_COMPILED_COLUMNS = 16  # beyond, LAPACK is faster than loops over the entries of small matrices
 
 
 def is_full(covariance):
@@ -118,7 +123,9 @@ class WeightFactors:
         return added if not self.sticks else np.append(added[:, 0], added[-1:, 1] if len(added) else 0.0)
 
     def divergence(self, prior):
-        return elbo.compute_dirichlet_kl(self.concentration, prior.concentration)
+        a, b = (np.atleast_2d(concentration) for concentration in (self.concentration, prior.concentration))
+        value = _kernel.dirichlet_divergence(a, b, elbo.MAX_SHAPE_OF_TEXTBOOK_FORM)
+        return value if np.isfinite(value) else elbo.compute_dirichlet_kl(self.concentration, prior.concentration)
 
     def natural(self):
         return self.concentration.ravel()
@@ -231,9 +238,9 @@ class WishartFactors(GaussianFactors):
 
     def expected_log_determinants(self):
         """E log|L|, (T,)."""
-        dim = self.mean.shape[1]
-        digammas = special.digamma(0.5 * (self.nu[:, None] - np.arange(dim)))
-        return (digammas - 2.0 * np.log(self.factor.diagonal(0, 1, 2))).sum(axis=1) + dim * LOG_2
+        out = np.empty(len(self.nu))
+        _kernel.wishart_log_determinants(self.nu, self.factor, out)
+        return out
 
     def constants(self):
         """Return (E log N at zero distance (K,), F (K, D, D)): E log N(x; mu, 1/L) = constant - |F (x - mean)|^2/2."""
@@ -247,6 +254,12 @@ class WishartFactors(GaussianFactors):
 
     def update(self, prior, counts, first, second):
         """Return the optimum given N_k (K, 1), s_k (K, D) and S_k (K, D, D) about the own means, [B]_ (10.60-63)."""
+        if first.shape[1] <= MAX_COMPILED_COLUMNS:
+            fields = self._allocate()
+            of_prior = prior.mean, prior.beta, prior.nu, prior.scatter
+            scratch = np.empty((2, first.shape[1]))
+            if _kernel.wishart_update(self.mean, *of_prior, counts, first, second, *fields, scratch) < 0:
+                return WishartFactors(*fields)
         beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
         cross = first[:, :, None] * step[:, None, :]
         # N_k S_k + beta_0 N_k/beta_k (xbar_k - m_0)(xbar_k - m_0)' of (10.62), about the new means
@@ -257,8 +270,18 @@ class WishartFactors(GaussianFactors):
         total = prior.scatter + np.sum(scatter, axis=0, keepdims=True)
         return WishartFactors.of(mean, beta, prior.nu + np.sum(counts), total)
 
+    def _allocate(self):
+        """Return arrays for the fields of factors of the same shapes."""
+        return tuple(np.empty_like(getattr(self, name), order="C") for name in self.__slots__)
+
     def divergence(self, prior):
         dim = self.mean.shape[1]
+        if dim <= MAX_COMPILED_COLUMNS:
+            own = self.mean, self.beta, self.nu, self.factor, self.root
+            of_prior = prior.mean, prior.beta, prior.nu, prior.factor
+            value = _kernel.wishart_divergence(*own, *of_prior, elbo.MAX_SHAPE_OF_TEXTBOOK_FORM)
+            if np.isfinite(value):
+                return value
         step = np.matmul(self._precision_factor(), (self.mean - prior.mean)[:, :, None])[:, :, 0]
         means = dim * elbo.compute_excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * (step**2).sum(axis=1)
         wisharts = elbo.compute_wishart_kls(self.nu, self.factor, self.root, prior.nu, prior.factor)
@@ -339,6 +362,10 @@ class GammaFactors(GaussianFactors):
         return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(scatter))
 
     def divergence(self, prior):
+        fields = (getattr(factors, name) for factors in (self, prior) for name in self.__slots__)
+        value = _kernel.gamma_divergence(*fields, elbo.MAX_SHAPE_OF_TEXTBOOK_FORM)
+        if np.isfinite(value):
+            return value
         precision = self.nu / self.scatter
         means = elbo.compute_excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
         halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))

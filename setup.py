@@ -73,6 +73,7 @@ LEVEL_FLAGS = {
     "v3": V3_FLAGS,
     "v4": [*V3_FLAGS, *(f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl")), "-mprefer-vector-width=512"],
 }
+PUBLIC_MODULES = {"cavity._core.scalar"}  # with docstrings; those of the others are for readers of the source
 CYTHON_DIRECTIVES = dict(
     language_level=3,
     boundscheck=IS_DEBUG_BUILD,
@@ -80,6 +81,7 @@ CYTHON_DIRECTIVES = dict(
     initializedcheck=IS_DEBUG_BUILD,
     nonecheck=IS_DEBUG_BUILD,
     cdivision=True,
+    binding=IS_DEBUG_BUILD,  # plain C functions are smaller, and calls of them no slower
     embedsignature=IS_DEBUG_BUILD,
     emit_code_comments=IS_DEBUG_BUILD,
 )
@@ -241,24 +243,27 @@ class BuildCore(build_ext):
     def _cythonize(self):
         """Replace each extension's source by C and its dependencies by headers; Cython tracks cimports itself."""
         from Cython.Build import cythonize
+        from Cython.Compiler import Options
 
         baseline = {e.name: e for e in self.extensions if not level_of(e)}
         for extension in baseline.values():
             extension.depends = []  # of the C only, which Cython writes first
-        directives = write_settings("directives.txt", CYTHON_DIRECTIVES).stat().st_mtime
+        directives = write_settings("directives.txt", CYTHON_DIRECTIVES, PUBLIC_MODULES).stat().st_mtime
         for path in (BUILD_FOLDER / "cython" / KERNEL_FOLDER).glob("*/*.c"):
             if path.stat().st_mtime < directives:  # Cython compares with sources only
                 path.unlink()
-        done = cythonize(
-            [e for e in baseline.values() if not is_translated(e)],
-            nthreads=self.parallel,
-            include_path=[link_pxd_root()],
-            build_dir=str(BUILD_FOLDER / "cython"),
-            shared_utility_qualified_name=SHARED_MODULE,
-            compiler_directives=CYTHON_DIRECTIVES,
-        )
-        for result in done:  # keep setuptools' own objects
-            baseline[result.name].sources = result.sources
+        for is_public in (True, False):
+            Options.docstrings = is_public or IS_DEBUG_BUILD
+            done = cythonize(
+                [e for e in baseline.values() if (e.name in PUBLIC_MODULES) == is_public and not is_translated(e)],
+                nthreads=self.parallel,
+                include_path=[link_pxd_root()],
+                build_dir=str(BUILD_FOLDER / "cython"),
+                shared_utility_qualified_name=SHARED_MODULE,
+                compiler_directives=CYTHON_DIRECTIVES,
+            )
+            for result in done:  # keep setuptools' own objects
+                baseline[result.name].sources = result.sources
         for extension in baseline.values():
             extension.sources = [str(c_path(path)) if path.endswith(".pyx") else path for path in extension.sources]
             extension.depends = find_headers(extension.sources[0]) if extension.sources else []

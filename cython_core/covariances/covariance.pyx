@@ -451,7 +451,7 @@ def fill(const int32_t[:, ::1] code,        # in  (n_operations, 4)
          bint symmetric,
          Py_ssize_t start,
          Py_ssize_t stop,
-         double[:, ::1] out):               # out (N, M): rows [start, stop); if symmetric (i, j) and (j, i), j <= i
+         double[:, ::1] out, /):            # out (N, M): rows [start, stop); if symmetric (i, j) and (j, i), j <= i
     """Covariances of rows [start, stop) with all columns."""
     cdef Job job = job_of(FILL, left, right, symmetric, start, stop)
     job.n_left, job.n_right = out.shape[0], out.shape[1]
@@ -468,7 +468,7 @@ def contract(const int32_t[:, ::1] code,    # in  (n_operations, 4)
              Py_ssize_t start,
              Py_ssize_t stop,
              const double[:, ::1] weights,  # in  (N, M); symmetric if `symmetric`: entries j <= i are read
-             double[::1] out):              # out (G,)
+             double[::1] out, /):           # out (G,)
     """Sums over rows [start, stop) and all columns of weights dk/dlog(slot).
 
     If symmetric, over i in [start, stop) and j <= i, those with j < i counted twice.
@@ -486,7 +486,7 @@ def contract_inputs(const int32_t[:, ::1] code,     # in  (n_operations, 4)
                     Py_ssize_t start,
                     Py_ssize_t stop,
                     const double[:, ::1] weights,   # in  (N, M)
-                    double[:, ::1] left_out):       # out (C, N), columns [start, stop)
+                    double[:, ::1] left_out, /):    # out (C, N), columns [start, stop)
     """Sums over all columns j of weights_ij dk_ij/dleft_ci, right held fixed, for rows i in [start, stop)."""
     cdef Job job = job_of(INPUTS, left, right, False, start, stop)
     cdef Py_ssize_t c
@@ -558,7 +558,7 @@ cdef class Target:
                  const double[::1] origin,      # (C,)
                  const double[::1] divisors,    # (C,)
                  double reach,                  # coordinates up to which covariances are known to be finite
-                 Py_ssize_t n_features):        # D
+                 Py_ssize_t n_features, /):     # D
         cdef Points *numbers = &self.numbers
         self.code, self.parameters, self.right, self.columns = code, parameters, right, columns
         self.origin, self.divisors = origin, divisors
@@ -571,7 +571,7 @@ cdef class Target:
 
     def fill(self,
              const double[:, ::1] X,        # in  (n, D)
-             double[:, ::1] out):           # out (n, M)
+             double[:, ::1] out, /):        # out (n, M)
         """Covariances of rows with Z. Returns n, or the first row that is not finite or out of reach: no out then."""
         cdef Py_ssize_t n = X.shape[0]
         if n == 0:

@@ -4,7 +4,7 @@ from cavity._core.belief cimport find_posterior, measure_change
 
 
 def posterior(const double[:, ::1] h, const double[::1] g, const double[::1] root,
-              double[:, ::1] factor, double[::1] u, double[:, ::1] triangle, double[:, ::1] wide):
+              double[:, ::1] factor, double[::1] u, double[:, ::1] triangle, double[:, ::1] wide, /):
     """Factorise the precision; return whether it is finite and positive definite. Arguments as of find_posterior."""
     cdef bint proper = True
     if g.shape[0]:
@@ -15,7 +15,7 @@ def posterior(const double[:, ::1] h, const double[::1] g, const double[::1] roo
 
 
 def change(const double[:, ::1] factor, const double[::1] u, const double[:, ::1] old_factor, const double[::1] old_u,
-           double[:, ::1] ratio, double[:, ::1] squares):
+           double[:, ::1] ratio, double[:, ::1] squares, /):
     """|L'(u - u_old)| and |RR' - I|. Arguments as of measure_change."""
     cdef double changes[2]
     changes[0] = changes[1] = 0.0

@@ -69,7 +69,7 @@ def filter_rows(const double[:, ::1] blocks,     # in  (B, 3): states, lam and v
                 const double[::1] rho,           # in  (N,): precisions of sites
                 const double[::1] g,             # in  (N,)
                 double[:, ::1] moments,          # out (N, p + p (p + 1)/2): means and lower triangles
-                double[::1] white):              # out (N,): (y - h'm) sqrt(rho/scale), y = g/rho, or None
+                double[::1] white, /):           # out (N,): (y - h'm) sqrt(rho/scale), y = g/rho, or None
     """Filter (1); return log|I + K R|, the sum of the squares of `white`, and whether the posterior is proper."""
     cdef cv_chain chain = make_chain(blocks, gaps, rho, g)
     cdef double totals[2]
@@ -88,7 +88,7 @@ def smooth_rows(const double[:, ::1] blocks, const double[::1] gaps, const doubl
                 double[::1] alpha,               # out (N,)
                 double[::1] curvature,           # out (N,): the diagonal of (I + R K)^-1 R
                 double[:, ::1] slopes,           # out (N, p + p (p + 1)/2): a and G of each prediction, or None
-                double[:, ::1] gradient):        # out (B, 2): in log variances and log lengthscales, or None
+                double[:, ::1] gradient, /):     # out (B, 2): in log variances and log lengthscales, or None
     """Smooth by (2) and (3)."""
     cdef cv_chain chain = make_chain(blocks, gaps, rho, g)
     cdef double *states = NULL if slopes is None else &slopes[0, 0]
@@ -105,7 +105,7 @@ def interpolate(const double[:, ::1] blocks, const double[::1] gaps,
                 const double[::1] before,        # in  (n,): the gap from the row before, inf for none
                 const double[::1] ahead,         # in  (n,): the gap to the row that follows
                 double[::1] mean,                # out (n,)
-                double[::1] variance):           # out (n,)
+                double[::1] variance, /):        # out (n,)
     """Write the moments of f at other times."""
     cdef cv_chain chain = make_chain(blocks, gaps, gaps, gaps)
     cdef const double *states = NULL

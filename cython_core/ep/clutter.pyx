@@ -148,7 +148,7 @@ def sweep(const double[::1] model,
           double[::1] site_rho,          # inout (N,)
           double[::1] tau,               # inout (d,): of the posterior
           double rho,                    # its precision before the pass
-          double damping):
+          double damping, /):
     """One sequential EP pass over the sites of x. Returns (posterior precision, sites skipped)."""
     cdef Clutter setting = unpack(model)
     cdef const Py_ssize_t[::1] indices
@@ -232,7 +232,7 @@ def assimilate(const double[::1] model,
                double[::1] site_value,   # out (n,): log value of each scaled site at the working origin
                double[::1] tau,          # inout (d,): of the posterior
                double rho,               # its precision before the pass
-               double log_z):            # sum of log Z before the pass
+               double log_z, /):         # sum of log Z before the pass
     """One ADF pass over the rows of x. Returns (posterior precision, sum of log Z)."""
     cdef Clutter setting = unpack(model)
     cdef Py_ssize_t d = x.shape[1]
@@ -248,7 +248,7 @@ def assimilate(const double[::1] model,
 
 def total(const double[:, ::1] site_tau,   # in  (n, d), n <= CHUNK_ROWS
           const double[::1] site_rho,      # in  (n,)
-          double[::1] tau):                # out (d,): sum of site_tau
+          double[::1] tau, /):             # out (d,): sum of site_tau
     """Sums of site parameters in the order of the rows: (sum of site_rho, largest site_rho)."""
     cdef Py_ssize_t i, j
     cdef double rho = 0.0, top = -1e308
@@ -342,7 +342,7 @@ def sweep_parallel(const double[::1] model,
                    const double[::1] tau,        # in  (d,): of the posterior
                    double rho,
                    double damping,
-                   double[:, ::1] sums):         # out (n_chunks, d + 1): sums of site_tau and site_rho
+                   double[:, ::1] sums, /):      # out (n_chunks, d + 1): sums of site_tau and site_rho
     """All sites from one posterior. Returns how many had no proper cavity and were left as they are."""
     cdef Clutter setting = unpack(model)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c, i, stop
@@ -472,7 +472,7 @@ def evaluate(const double[::1] model,
              double[::1] log_z,              # out (n,): log density of each point under its cavity
              double[::1] odds,               # out (n,): log odds that it is clutter
              double[::1] value,              # out (n,): log of its scaled site at the posterior mean
-             double[::1] sums):              # out (n_chunks,): sums of value in the order of the rows
+             double[::1] sums, /):           # out (n_chunks,): sums of value in the order of the rows
     """Log densities under the cavities, all of which must be proper."""
     cdef Clutter setting = unpack(model)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c = 0, i, m, stop

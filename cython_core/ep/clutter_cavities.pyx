@@ -98,7 +98,7 @@ def cavities(const double[::1] model,
              const double[::1] mean,     # in  (d,): of q, working units
              double v,                   # variance of q
              double[:, ::1] cavity_tau,  # inout (n, d): in the starting point, out the solution
-             double[::1] cavity_rho):    # inout (n,)
+             double[::1] cavity_rho, /):    # inout (n,)
     """The cavities at which all tilted distributions have moments (mean, v).
 
     Returns (sum of A_i*(mu), rows without a solution).

@@ -100,7 +100,7 @@ def sweep_lanes(const double[::1] model,
                 double[:, ::1] tau,              # inout (G, GROUP_LANES): of the posterior
                 double[:, ::1] rho,              # inout (G, GROUP_LANES)
                 const double[:, ::1] damping,    # in  (G, GROUP_LANES), 0 for problems that are done
-                double[:, ::1] skipped):         # inout (G, GROUP_LANES)
+                double[:, ::1] skipped, /):      # inout (G, GROUP_LANES)
     """One sequential EP sweep of the problems in `groups`."""
     cdef Clutter setting = unpack(model)
     cdef const Py_ssize_t[::1] indices
@@ -124,7 +124,7 @@ def start_lanes(const double[:, :, ::1] site_tau,  # in  (G, N, GROUP_LANES)
                 const double[:, ::1] prior_tau,    # in  (G, GROUP_LANES)
                 double prior_rho,
                 double[:, ::1] tau,                # out (G, GROUP_LANES)
-                double[:, ::1] rho):               # out (G, GROUP_LANES)
+                double[:, ::1] rho, /):            # out (G, GROUP_LANES)
     """Posterior from given sites."""
     cdef Py_ssize_t g, lane
     with nogil:
@@ -141,7 +141,7 @@ def evaluate_lanes(const double[::1] model,
                    const double[:, ::1] tau,          # in (G, GROUP_LANES)
                    const double[:, ::1] rho,          # in (G, GROUP_LANES)
                    double[:, :, ::1] x,               # inout (G, N, GROUP_LANES): data in, log site values out
-                   double[:, ::1] sums):              # out (G, GROUP_LANES): sums of the values
+                   double[:, ::1] sums, /):           # out (G, GROUP_LANES): sums of the values
     """The values of `evaluate`, for the problems in all lanes."""
     cdef Clutter setting = unpack(model)
     cdef double part[GROUP_LANES]

@@ -168,7 +168,7 @@ def moments(const double[:, ::1] x,          # in  (n, D), n and D > 0
             const double[::1] mean,          # in  (D,): of a
             const double[:, ::1] triangle,   # in  (D, D), lower: the covariance of a is triangle' triangle
             double[::1] m,                   # out (n,): of f
-            double[::1] v):                  # out (n,)
+            double[::1] v, /):               # out (n,)
     """Means and variances of f."""
     cdef Design design
     cdef void *memory = scratch_for(x.shape[1])
@@ -192,7 +192,7 @@ def add(const double[:, ::1] x, const double[::1] base,             # as for mom
         const double[::1] tau,               # in    (n,)
         const double[::1] rho,               # in    (n,)
         double[:, ::1] h,                    # inout (D, D): plus X' R X
-        double[::1] g):                      # inout (D,): plus X'(tau - rho c), c the prior means of f
+        double[::1] g, /):                   # inout (D,): plus X'(tau - rho c), c the prior means of f
     """Add sites to their sums."""
     cdef Design design
     cdef void *memory = scratch_for(x.shape[1])
@@ -240,7 +240,7 @@ def renew(int kind, const double[::1] parameters,
           const double[::1] prior_mean,                             # as for add
           const double[::1] tau, const double[::1] rho, double up, double down,
           double[::1] new_tau, double[::1] new_rho,                 # as for ep.renew_all
-          double[:, ::1] h, double[::1] g):                         # as for add
+          double[:, ::1] h, double[::1] g, /):                      # as for add
     """Renew all sites from one posterior and add them to their sums, which are complete where no row is bad.
 
     Returns the index of the first row whose tilted moments no rule resolves, or -1, and the number of sites left alone.
@@ -316,7 +316,7 @@ def converge(int kind, const double[::1] parameters,
              double[:, :, ::1] posteriors,        # inout (2, 3 + 4 D, D): mean, u, g; factor, triangle, wide, h
              double best, double progress,        # in    passes go on while changes are below progress times the best
              double tol,                          # in    ... and above it
-             double[::1] changes):                # out   (n,): of passes, n of them at most
+             double[::1] changes, /):             # out   (n,): of passes, n of them at most
     """Do passes from sites[0] and posteriors[0] without damping. Returns their number k; the last is at k % 2.
 
     Only the last may be no progress. One that leaves a site alone does not count; it is for the caller to do it.

@@ -383,7 +383,7 @@ cdef class Rows:
                  int kind=0,
                  parameters=None,                    # in  (6,) float64, None for a likelihood without a kernel
                  y=None,                             # in  (N,) float64
-                 extra=None):                        # in  (N,) or (1,) float64
+                 extra=None, /):                     # in  (N,) or (1,) float64
         self._indptr, self._indices, self._x, self._work, self._fresh = indptr, indices, x, work[0], work[1]
         self.X.indptr, self.X.nnz = &indptr[0], x.shape[0]
         self.X.indices = &indices[0] if x.shape[0] else NULL
@@ -398,7 +398,7 @@ cdef class Rows:
             self.extras = self._extra.shape[0] > 1
 
     def moments(self, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] state, double[::1] mean,
-                double[::1] variance):
+                double[::1] variance, /):
         """Mean and variance of f for rows start..stop, for weights with moments `state` (D, 2)."""
         cdef Py_ssize_t i
         cdef Latent f
@@ -411,7 +411,7 @@ cdef class Rows:
     def filter(self, Py_ssize_t start, Py_ssize_t stop,
                const double[::1] weight,             # in    (N,) or None
                double[:, ::1] state,                 # inout (D, 2): means and variances
-               double[::1] log_z):                   # out   (N,)
+               double[::1] log_z, /):                # out   (N,)
         """ADF over rows start..stop, a row of weight w taken w times. Returns -1 or a row out of range."""
         cdef const double *weights = NULL
         cdef Likelihood lik = self.lik
@@ -423,12 +423,12 @@ cdef class Rows:
                               &self._work[0, 0], &state[0, 0], &log_z[0])
         return row
 
-    def latent(self, Py_ssize_t row, const double[:, ::1] state):
+    def latent(self, Py_ssize_t row, const double[:, ::1] state, /):
         """Moments of f before `absorb` of the same row."""
         cdef Latent f = project(&self.X, row, &state[0, 0], &self._work[0, 0])
         return f.mean, f.variance, usable(f)
 
-    def absorb(self, Py_ssize_t row, double variance, double d1, double d2, double rho, double[:, ::1] state):
+    def absorb(self, Py_ssize_t row, double variance, double d1, double d2, double rho, double[:, ::1] state, /):
         """ADF for one row, given the moments of its site; after `latent`, which left the shares of the weights."""
         cdef Tilted at
         at.d1, at.d2, at.rho = d1, d2, rho
@@ -439,7 +439,7 @@ cdef class Rows:
               const double[::1] exponent,            # in    (N,) or (1,): of the likelihood; 0 leaves a row out
               double damping,
               double[:, ::1] state,                  # inout (D, 4): tau and rho, as sums of two
-              double[:, ::1] sites):                 # inout (nnz, 2)
+              double[:, ::1] sites, /):              # inout (nnz, 2)
         """EP over rows start..stop. Returns (rows skipped, -1 or a row out of range)."""
         cdef Likelihood lik = self.lik
         cdef int64_t skipped = 0
@@ -451,14 +451,14 @@ cdef class Rows:
                              &state[0, 0], site, &skipped)
         return skipped, row
 
-    def cavity(self, Py_ssize_t row, double fraction, const double[:, ::1] state, const double[:, ::1] sites):
+    def cavity(self, Py_ssize_t row, double fraction, const double[:, ::1] state, const double[:, ::1] sites, /):
         """Return whether the cavity is proper, the moments of f, and whether these are in range."""
         cdef Latent f
         cdef bint proper = without(&self.X, row, fraction, &state[0, 0], &sites[0, 0], &self._work[0, 0], &f)
         return proper, f.mean, f.variance, usable(f)
 
     def renew(self, Py_ssize_t row, double fraction, double variance, double d1, double d2, double rho, double damping,
-              double[:, ::1] state, double[:, ::1] sites):
+              double[:, ::1] state, double[:, ::1] sites, /):
         """EP for one row, given the moments of its site; after `cavity`. Returns False for a skipped row."""
         cdef Tilted at
         at.d1, at.d2, at.rho = d1, d2, rho
@@ -468,7 +468,7 @@ cdef class Rows:
     def evaluate(self, Py_ssize_t start, Py_ssize_t stop, const double[::1] fraction, const double[::1] exponent,
                  const double[:, ::1] state, const double[:, ::1] sites,
                  double[::1] log_z,                  # out (N,): nan where the cavity is improper
-                 double[::1] excess):                # out (N,): see `partition`
+                 double[::1] excess, /):             # out (N,): see `partition`
         """log Z of rows start..stop; other arguments as for `sweep`. Returns -1 or a row out of range."""
         cdef Likelihood lik = self.lik
         cdef Py_ssize_t row
@@ -479,11 +479,11 @@ cdef class Rows:
                                 &excess[0])
         return row
 
-    def excess(self, Py_ssize_t row, double fraction, const double[:, ::1] state, const double[:, ::1] sites):
+    def excess(self, Py_ssize_t row, double fraction, const double[:, ::1] state, const double[:, ::1] sites, /):
         """What `evaluate` finds for one row; see `partition`."""
         return partition(&self.X, row, fraction, &state[0, 0], &sites[0, 0])
 
-    def add(self, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] sites, double[:, ::1] state):
+    def add(self, Py_ssize_t start, Py_ssize_t stop, const double[:, ::1] sites, double[:, ::1] state, /):
         """Add the sites of rows start..stop to the natural parameters (D, 4)."""
         cdef int64_t k
         cdef Py_ssize_t row
@@ -502,7 +502,7 @@ cdef class Rows:
 
 
 def largest_change(const double[:, ::1] before,      # in (D, 4): tau and rho, as sums of two
-                   const double[:, ::1] after):
+                   const double[:, ::1] after, /):
     """Largest move of a mean in posterior sd, or relative change of a variance; nan if there is one."""
     cdef double largest = 0.0, shift, ratio
     cdef Py_ssize_t j

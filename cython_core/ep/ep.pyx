@@ -85,7 +85,7 @@ def sweep(int kind, const double[::1] parameters,
           double[:, ::1] covariance,         # inout (n, n); only what later sites need is kept up to date
           double[::1] tau,                   # inout (n,): sites
           double[::1] rho,                   # inout (n,)
-          double up, double down):           # damping of steps that raise and lower the precision of a site
+          double up, double down, /):        # damping of steps that raise and lower the precision of a site
     """Visit the sites in order, each seeing the changes of those before.
 
     Returns the number of sites skipped, because their cavities are improper or have no moments, and the sum of the log
@@ -174,7 +174,7 @@ def sweep_values(int kind, const double[::1] parameters,
                  double[:, :, ::1] states,     # inout (2, n + 4, n): a posterior, see Values, and the next
                  double best, double progress,  # in    passes go on while changes are below progress times the best
                  double tol,                   # in    ... and above it
-                 double[::1] changes):         # out   (m,): of passes, m of them at most
+                 double[::1] changes, /):      # out   (m,): of passes, m of them at most
     """Do sweeps over all sites, each a rank-1 update of the covariance a site. Returns their number k; the last is in
     states[k % 2]. Only the last may be no progress; a sweep that is no whole pass does not count."""
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
@@ -270,7 +270,7 @@ def sweep_rows(int kind, const double[::1] parameters,
                const double[::1] base,       # in    (n,) or (1,)
                double[::1] mean,             # inout (d,): of a
                double[:, ::1] covariance,    # inout (d, d)
-               double[::1] tau, double[::1] rho, double up, double down):
+               double[::1] tau, double[::1] rho, double up, double down, /):
     """The schedule of `sweep` with a rank-1 update of the covariance of a after each site, for few columns.
 
     Returns the number of skipped sites and the sum of the log normalisers of the others.
@@ -308,7 +308,7 @@ def renew_all(int kind, const double[::1] parameters,
               const double[::1] variance,    # in    (n,)
               const double[::1] tau, const double[::1] rho, double up, double down,
               double[::1] new_tau,           # out   (n,)
-              double[::1] new_rho):          # out   (n,)
+              double[::1] new_rho, /):       # out   (n,)
     """Renew all sites from one posterior, none seeing the changes of another.
 
     Returns the index of the first row whose tilted moments no rule resolves, or -1, and the number of sites left alone.
@@ -333,7 +333,7 @@ def assess_all(int kind, const double[::1] parameters,
                const double[::1] mean, const double[::1] variance,
                const double[::1] tau, const double[::1] rho,    # as for renew_all
                double[::1] log_density,      # out   (n,): of observations left out, nan where that is no distribution
-               double[::1] moved):           # out   (n,): KL(cavity || q) of f
+               double[::1] moved, /):        # out   (n,): KL(cavity || q) of f
     """Contributions of sites to the evidence at the end of a fit, see cavity/ep/evidence.py.
 
     Returns the index of the first row whose tilted moments no rule resolves, or -1; the sum of the log values of sites;

@@ -9,7 +9,7 @@ Only lower triangles (j <= i) are read and written; LAPACK sees their transposes
 def scaled(const double[:, ::1] gram,            # in    (N, N)
            const double[::1] root,               # in    (N,)
            double[:, ::1] out,                   # out   (N, N): I + root gram root
-           Py_ssize_t start, Py_ssize_t stop):
+           Py_ssize_t start, Py_ssize_t stop, /):
     """Write some rows of the lower triangle of B."""
     cdef Py_ssize_t i, j
     cdef double r
@@ -23,7 +23,7 @@ def scaled(const double[:, ::1] gram,            # in    (N, N)
 
 def column_squares(const double[:, ::1] triangle,    # in    (N, N)
                    double[::1] out,                  # out   (N,)
-                   Py_ssize_t start, Py_ssize_t stop):
+                   Py_ssize_t start, Py_ssize_t stop, /):
     """Sums of squares of some columns of a lower triangular matrix: of the diagonal of its transpose times it."""
     cdef Py_ssize_t i, j
     cdef double a
@@ -39,7 +39,7 @@ def column_squares(const double[:, ::1] triangle,    # in    (N, N)
 def evidence_weights(double[:, ::1] inverse,         # inout (N, N): B^-1, then the weights
                      const double[::1] root,         # in    (N,)
                      const double[::1] alpha,        # in    (N,)
-                     Py_ssize_t start, Py_ssize_t stop):
+                     Py_ssize_t start, Py_ssize_t stop, /):
     """Turn some rows of B^-1 into those of (alpha alpha' - root B^-1 root)/2.
 
     That is the derivative of the log evidence in K [RW, eq. (5.23)].
@@ -55,7 +55,7 @@ def evidence_weights(double[:, ::1] inverse,         # inout (N, N): B^-1, then 
 
 def covariance(double[:, ::1] inverse,               # inout (N, N): B^-1, then S^(-1/2) (I - B^-1) S^(-1/2)
                const double[::1] scale,              # in    (N,): 1/root, or 0 for rows and columns to be left zero
-               Py_ssize_t start, Py_ssize_t stop):
+               Py_ssize_t start, Py_ssize_t stop, /):
     """Turn some rows of B^-1 into those of the posterior covariance of the function values."""
     cdef Py_ssize_t i, j
     cdef double c
@@ -69,7 +69,7 @@ def covariance(double[:, ::1] inverse,               # inout (N, N): B^-1, then 
 
 def rows(const double[:, ::1] joint,                 # in    (N, N): lower triangle
          Py_ssize_t start, Py_ssize_t stop,
-         double[:, ::1] out):                        # out   (stop - start, N)
+         double[:, ::1] out, /):                     # out   (stop - start, N)
     """Write some rows of a symmetric matrix."""
     cdef Py_ssize_t i, j, n = joint.shape[0]
     with nogil:

@@ -320,7 +320,7 @@ cdef inline Scratch scratch_in(double *memory, Py_ssize_t n) noexcept nogil:
 def solve_rows(const double[::1, :] L,      # in    (M, M): lower triangle, zero above
                double[:, ::1] rows,         # inout (N, M): k(x, Z), then W = rows L^-T
                const double[::1] prior,     # in    (N,): k(x, x)
-               double[::1] residual):       # out   (N,): prior - W'W, not below 0
+               double[::1] residual, /):    # out   (N,): prior - W'W, not below 0
     """Whiten rows; what becomes of one does not depend on the others."""
     cdef Py_ssize_t n = rows.shape[0], size = rows.shape[1], together = 1 if n < CV_LANES else SOLVE_ROWS, i = 0
     cdef const double *factor = &L[0, 0] if size else NULL
@@ -338,7 +338,7 @@ def marginals(const double[::1, :] LB,      # in    (M, M): lower triangle, zero
               const double[::1] c,          # in    (M,)
               const double[:, ::1] W,       # in    (N, M)
               double[::1] mean,             # out   (N,)
-              double[::1] variance):        # out   (N,)
+              double[::1] variance, /):     # out   (N,)
     """Posterior moments of g = W'w: t'c and t't with t = LB^-1 W; those of one row do not depend on the others."""
     cdef Py_ssize_t n = W.shape[0], size = W.shape[1], together = 1 if n < CV_LANES else SOLVE_ROWS, i = 0, j, present
     cdef const double *factor = &LB[0, 0] if size else NULL
@@ -364,7 +364,7 @@ def add_rows(const double[:, ::1] W,        # in    (N, M)
              double[::1] r,                 # inout (M,)
              double[::1, :] LB,             # inout (M, M): the Cholesky factor of I + A, zero above
              double[::1] c,                 # inout (M,): LB^-1 r
-             double[::1] gain=None):        # out   (N,): log of the mean of the site, 1 at its mode, before it is added
+             double[::1] gain=None, /):     # out   (N,): log of the mean of the site, 1 at its mode, before it is added
     """Add rows until one cannot be: I + A would not be positive definite, or a sum leaves the range of numbers.
 
     Returns its index, or N. Of a row that is not added nothing is written. What a site of height one at its mode
@@ -405,7 +405,7 @@ def add_observation(const double[:, ::1] W,     # in    (1, M)
                     double square,
                     double residual,
                     double increment,           # of the log bound, less the gain of a site of height one
-                    bint matched):              # whether the increment is all, and `first` the log bound
+                    bint matched, /):           # whether the increment is all, and `first` the log bound
     """Add one row as add_rows does, and what goes with it to all sums; False, and nothing written, if it cannot be.
 
     All is done when the call returns, so that nothing can come between.
@@ -457,13 +457,13 @@ cdef class RowObserver:
                  double noise,                  # its variance
                  double alpha,
                  double limit,                  # residuals above it are refused
-                 double log_noise):             # log(2 pi noise)
+                 double log_noise, /):          # log(2 pi noise)
         self.target, self.points, self.L = target, points_of(target), L
         self.A, self.r, self.LB, self.c, self.sums, self.totals = A, r, LB, c, sums, totals
         self.variance, self.mean, self.noise, self.alpha = variance, mean, noise, alpha
         self.limit, self.log_noise = limit, log_noise
 
-    def observe(self, const double[:, ::1] X, double y):
+    def observe(self, const double[:, ::1] X, double y, /):
         """Add a row X (1, D); False, and nothing written, if it takes more than that."""
         cdef Py_ssize_t size = self.r.shape[0]
         cdef double *memory = allocate(6 * size)

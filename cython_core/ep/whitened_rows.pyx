@@ -219,7 +219,7 @@ def add_rows(target,                            # a Target, or None: then W are 
              const double[::1] y,               # in    (N,): tau/rho, or empty
              double[::1, :] A,                  # inout (M, M): its lower triangle
              double[::1] r,                     # inout (M,)
-             double[::1] numbers):              # inout (5,)
+             double[::1] numbers, /):           # inout (5,)
     """Whiten rows and add their sites to the sums. Returns N, or a row that the target refuses: no sums then.
 
     To numbers are added log(1 + fraction rho residual)/fraction, rho residual where fraction is 0; rho_g y^2, or

@@ -244,7 +244,7 @@ cdef inline bint all_floats(object a, object b, object c, object d, object e, ob
             and PyFloat_Check(d) and PyFloat_Check(e) and PyFloat_Check(f))
 
 
-def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=0):
+def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=0, /):
     """f g for floats or equal-shaped plain arrays: (status, first bad row, (tau, rho, gamma)); None for others.
 
     `total` is the size of the whole job if these rows are a part of it.
@@ -254,14 +254,14 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=
     return combine(1.0, tau1, rho1, gamma1, tau2, rho2, gamma2, out, 1, total)
 
 
-def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=0):
+def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=0, /):
     """f/g: see multiply."""
     if out is None and all_floats(tau1, rho1, gamma1, tau2, rho2, gamma2):
         return floats(-1.0, tau1, rho1, gamma1, tau2, rho2, gamma2)
     return combine(-1.0, tau1, rho1, gamma1, tau2, rho2, gamma2, out, 1, total)
 
 
-def combine_spherical(double sign, tau1, rho1, gamma1, tau2, rho2, gamma2):
+def combine_spherical(double sign, tau1, rho1, gamma1, tau2, rho2, gamma2, /):
     """f g or f/g in d dimensions for plain arrays tau (n, d), rho (n,): (status, first bad row, outputs)."""
     return combine(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, None, cnp.PyArray_DIM(tau1, 1), 0)
 
@@ -453,7 +453,7 @@ def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
          double[:, ::1] tau_out,         # out (B, d)
          double[::1] rho_out,            # out (B,)
          double[::1] gamma_out,          # out (B,)
-         double[:, ::1] place):          # scratch (2, d)
+         double[:, ::1] place, /):       # scratch (2, d)
     """Products over n, for each of B rows: (status, first bad row)."""
     cdef Py_ssize_t b = 0, n = tau.shape[1], d = tau.shape[2]
     cdef int status = OK

@@ -25,7 +25,7 @@ def stack(double[:, ::1] a,                 # inout (N, N) lower: R', then that 
           Py_ssize_t height,                 # in    rows of a tile
           const long long[:, ::1] tasks,     # in    (n, 4): tile of rows, run of columns, tile reflected, first run
           long long[::1] state,              # inout (2 + (runs + row tiles) runs)
-          double most):
+          double most, /):
     """Tasks reflect a tile of R and the tile of rows below it; those on the diagonal find the reflections.
 
     state[2:] counts, for each tile of R, the tiles of rows that it has seen, and for each of these the steps it took.

@@ -25,7 +25,7 @@ cdef double PLUS_1 = 1.0, MINUS_1 = -1.0
 def factor(double[:, ::1] a,                # inout (N, N): the matrix, then its factor
            const long long[:, ::1] tasks,    # in    (n, 3): row and column of a tile, and tiles done to its left
            long long[::1] state,             # inout (3 + square of the number of tiles in a column)
-           double most):
+           double most, /):
     """Tasks take the product of two tiles of a column away from a tile, and factor or solve it after the last column.
 
     state[2] becomes the number, from 1, of the first pivot that is not positive, and ends the work; the rest counts,
@@ -112,7 +112,7 @@ cdef void solve_rows(const double *triangle,         # in    (size, size): L
 
 def invert_leaves(double[:, ::1] a,         # inout (N, N): its leaves on the diagonal, then their inverses
                   long long[::1] state,
-                  double most):
+                  double most, /):
     """The first round of `invert`: tasks are leaves."""
     cdef Py_ssize_t n = a.shape[0], at
     cdef int size, ld = <int> n, info
@@ -133,7 +133,7 @@ def join_inverses(double[:, ::1] a,         # inout (N, N): blocks of `size` row
                   Py_ssize_t size,           # in    LEAF times a power of 2
                   bint last,                 # in    whether it is the second round of the two
                   long long[::1] state,
-                  double most):
+                  double most, /):
     """A round of `invert` for pairs of blocks: [A 0; C B]^-1 = [A^-1 0; -B^-1 C A^-1 B^-1].
 
     Tasks are rows of C, from which -C A^-1 comes first, and columns of that in the second round.
@@ -166,7 +166,7 @@ def square_rows(double[:, ::1] a,           # inout (N, N): above `at` rows of L
                 const double[:, ::1] tile,   # in    (TILE, TILE): the tile of L on the diagonal above `at`
                 Py_ssize_t at,               # in    first row of a tile of L that is added; N or more for none
                 long long[::1] state,
-                double most):
+                double most, /):
     """A round of `square`: tasks are tiles above, the rows of `tile`, which are still those of L, first."""
     cdef Py_ssize_t n = a.shape[0], row = at // TILE_ROWS - 1, passed = 0, task, top, left
     cdef int rows, columns = TILE_ROWS, inner = <int> max(0, min(TILE_ROWS, n - at)), ld = <int> n, own = TILE_ROWS
@@ -206,7 +206,7 @@ def add_squares(double[:, ::1] a,           # inout (N, N): plus up' up less dow
                 const double[:, ::1] up,     # in    (m, N)
                 const double[:, ::1] down,   # in    (k, N)
                 long long[::1] state,
-                double most):
+                double most, /):
     """A round for all of a lower triangle: tasks are rows of tiles, the longest first."""
     cdef Py_ssize_t n = a.shape[0], tiles = (n + TILE_ROWS - 1) // TILE_ROWS, at
     cdef double spent = 0.0
@@ -240,7 +240,7 @@ def apply(const double[:, ::1] triangle,    # in    (N, N): L
           bint transposed,                   # in    whether L^-T is meant
           double[:, ::1] x,                  # inout (n, N): L^-1 or L^-T applied to its rows
           long long[::1] state,
-          double most):
+          double most, /):
     """A round: tasks are rows of x, of whole tiles if `most` allows it."""
     cdef Py_ssize_t n = triangle.shape[0], size = TILE_ROWS, first
     cdef int columns = <int> n, rows

@@ -36,7 +36,7 @@ def products(list points,                   # in  (m + 1,) arrays (4, P): x, s, 
              double[:, ::1] lengths,        # out (m, m)
              double[:, ::1] moved,          # out (m, m)
              double[:, ::1] residual,       # out (m, m)
-             double[::1] right):            # out (m,)
+             double[::1] right, /):         # out (m,)
     """Fill in the products of the differences of consecutive points."""
     cdef Py_ssize_t m = len(points) - 1, size = 0, i, j, k
     cdef const double *at[MAX_POINTS]
@@ -80,7 +80,7 @@ def products(list points,                   # in  (m + 1,) arrays (4, P): x, s, 
 
 def combine(list points,                    # in  (m + 1,) arrays (4, P)
             const double[::1] weights,      # in  (m,)
-            double[::1] out):               # out (P,): the last gx less the sum of weights_i dgx_i
+            double[::1] out, /):            # out (P,): the last gx less the sum of weights_i dgx_i
     """Take differences of images off the last image."""
     cdef Py_ssize_t m = len(points) - 1, size = out.shape[0], i, k
     cdef const double[:, ::1] point, before

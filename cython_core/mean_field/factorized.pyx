@@ -123,7 +123,7 @@ cdef double visit_all(const double *Lam, Py_ssize_t size, double *e, double *sum
 
 
 def sweep(const double[:, ::1] Lam,              # in    (D, D): the upper triangle, positive diagonal
-          double[::1] e):                        # inout (D,)
+          double[::1] e, /):                     # inout (D,)
     """Renew each e_i in turn. Returns e'Lam e/2 of the e given."""
     cdef Py_ssize_t size = e.shape[0]
     cdef double energy

@@ -467,7 +467,7 @@ def full(const double[:, ::1] rows,         # in  (N, D), N > 0
          const double[::1] height,          # in  (K,): c_k, finite or -inf, one of them finite
          double[:, ::1] out,                # out (K, 1 + D + D (D + 1)/2): N_k, s_k, the lower triangle of S_k by rows
          double[::1] totals,                # out (1,): sum_n w_n log sum_k rho_nk
-         Py_ssize_t block_rows=0):          # rows of a block, 0 for all
+         Py_ssize_t block_rows=0, /):       # rows of a block, 0 for all
     """N_k = sum_n w_n r_nk, s_k = sum_n w_n r_nk (z_n - m_k), S_k = sum_n w_n r_nk (z_n - m_k)(z_n - m_k)'.
 
     Return the index of the first row that has no finite log rho, or -1. Such a row is nan, infinite or so far that its
@@ -487,7 +487,7 @@ def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
              const double[:, ::1] gain,         # in  (K, D) to leave out what is nan, or (0, 0)
              double[:, ::1] out,                # out (K, 1 + 2 D), or (K, 1 + 3 D) with gain
              double[::1] totals,                # out (1,): sum_n w_n log sum_k rho_nk
-             Py_ssize_t block_rows=0):          # rows of a block, 0 for all
+             Py_ssize_t block_rows=0, /):       # rows of a block, 0 for all
     """As `full`, for log rho_nk = c_k - sum_d precision_kd (z_nd - m_kd)^2/2.
 
     out holds N_k, sum_n w_n r_nk (z_nd - m_kd), D of them, and sum_n w_n r_nk (z_nd - m_kd)^2, D of them.
@@ -504,7 +504,7 @@ def distances(const double[:, ::1] rows,        # in  (N, D), N > 0
               const double[::1] scale,          # in  (D,): z = (row - origin) scale
               const double[:, ::1] mean,        # in  (K, D): m_k in coordinates z
               const double[:, :, ::1] factor,   # in  (K, D, D): F_k, of which the lower triangle is read
-              double[:, ::1] out):              # out (N, K): |F_k (z_n - m_k)|^2, inf where it overflows
+              double[:, ::1] out, /):           # out (N, K): |F_k (z_n - m_k)|^2, inf where it overflows
     """Return the index of the first row whose distances are all infinite or nan, or -1."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
     return find_distances(&mix, rows, origin[:0], FULL, out)
@@ -515,7 +515,7 @@ def distances_diagonal(const double[:, ::1] rows,       # in  (N, D), N > 0; nan
                        const double[::1] scale,         # in  (D,): z = (row - origin) scale
                        const double[:, ::1] mean,       # in  (K, D): m_k in coordinates z
                        const double[:, ::1] precision,  # in  (K, D)
-                       double[:, ::1] out):             # out (N, K): sum over d seen of precision_kd (z_nd - m_kd)^2
+                       double[:, ::1] out, /):          # out (N, K): sum over d seen of precision_kd (z_nd - m_kd)^2
     """Return as `distances` does."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], NULL)
     return find_distances(&mix, rows, origin[:0], WITH_MISSING, out)

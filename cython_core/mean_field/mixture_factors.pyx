@@ -37,7 +37,7 @@ cdef double excess(double y, double x) noexcept nogil:
 
 def dirichlet_divergence(const double[:, :] a,      # in (G, S): of G distributions
                          const double[:, :] b,      # in (G, S)
-                         double most):
+                         double most, /):
     """KL of Dirichlet(a) from Dirichlet(b), summed; nan if a number is above `most`."""
     cdef double total = 0.0, sum_a, sum_b
     cdef Py_ssize_t g, i
@@ -57,7 +57,7 @@ def gamma_divergence(const double[:, :] mean, const double[:, :] beta, const dou
                      const double[:, :] scatter,                       # in (K, D), (K, 1 or D), (K, G), (K, G)
                      const double[:, :] mean0, const double[:, :] beta0, const double[:, :] nu0,
                      const double[:, :] scatter0,                      # in the prior's, of the same shapes
-                     double most):
+                     double most, /):
     """KL of GammaFactors from the prior's; nan if a shape is above `most`."""
     cdef bint own_beta = beta.shape[1] == mean.shape[1], own_rate = nu.shape[1] == mean.shape[1]
     cdef double total = 0.0, a, b
@@ -80,7 +80,7 @@ def wishart_divergence(const double[:, :] mean, const double[:, :] beta, const d
                        const double[:, :, :] factor, const double[:, :, :] root,   # in (K, D), (K, 1), (T,), (T, D, D)
                        const double[:, :] mean0, const double[:, :] beta0, const double[:] nu0,
                        const double[:, :, :] factor0,                              # in the prior's
-                       double most):
+                       double most, /):
     """KL of WishartFactors from the prior's; nan if a number of degrees of freedom is above `most`."""
     cdef Py_ssize_t dim = mean.shape[1], shared = nu.shape[0] == 1, t, k, i, j, c
     cdef double total = 0.0, ratio, entry, means, shapes, square
@@ -111,7 +111,7 @@ def wishart_divergence(const double[:, :] mean, const double[:, :] beta, const d
 
 def wishart_log_determinants(const double[:] nu,            # in  (T,)
                              const double[:, :, :] factor,  # in  (T, D, D)
-                             double[::1] out):              # out (T,)
+                             double[::1] out, /):           # out (T,)
     """E log|L| of Wishart distributions."""
     cdef Py_ssize_t dim = factor.shape[1], t, i
     for t in range(nu.shape[0]):
@@ -129,7 +129,7 @@ def wishart_update(const double[:, :] mean,         # in  (K, D): about which th
                    double[:, ::1] new_mean, double[:, ::1] new_beta, double[::1] new_nu, double[:, :, ::1] new_scatter,
                    double[:, :, ::1] factor,        # out (T, D, D): lower Cholesky factors of the scatters
                    double[:, :, ::1] root,          # out (T, D, D): their inverses
-                   double[:, ::1] steps):           # scratch (2, D)
+                   double[:, ::1] steps, /):        # scratch (2, D)
     """The optimal factors; return the index of the first scatter that is not positive definite, or -1."""
     cdef Py_ssize_t dim = mean.shape[1], t, k, i, j, c
     cdef bint shared = nu0.shape[0] == 1

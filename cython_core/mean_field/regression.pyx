@@ -336,7 +336,7 @@ def climb(const double[:, :] factor,       # in (D + 1, D): the triangle of X
           double[:, ::1] root,             # out (D, D): of the covariance
           double[:, ::1] trace,            # out (max_iter, 2): ELBO up to its constant and predicted gain
           Py_ssize_t most,
-          double tol):
+          double tol, /):
     """Evaluate at most `most` points; state[1] says how that ended. `factor` has unit strides along its rows."""
     cdef Problem p
     cdef Scratch s

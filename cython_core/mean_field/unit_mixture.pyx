@@ -276,7 +276,7 @@ def statistics(const double[::1] y,             # in  (N,), N > 0
                bint squares,                    # whether Q is wanted
                double[:, ::1] out,              # out (K, 2): N_k = sum_i r_ik, D_k = sum_i r_ik (y_i - m_k)
                double[::1] totals,              # out (2,): L = sum_i log sum_k exp(.), Q = sum_ik r_ik (y_i - m_k)^2
-               Py_ssize_t block_rows=0):        # points of a block, 0 for all
+               Py_ssize_t block_rows=0, /):     # points of a block, 0 for all
     """One pass over the points. Return the index of the first point that has no weight in any component, or -1.
 
     Such a point is nan, infinite or so far that (y - m)^2 or h (y - m)^2 overflows for every component (1e154 for the
@@ -322,7 +322,7 @@ def responsibilities(const double[::1] y,           # in  (N,), N > 0
                      const double[::1] log_weight,  # in  (K,): c, finite or -inf, one of them finite
                      double h,                      # 1/(2 noise variance)
                      double[:, ::1] resp,           # out (N, K): r_ik
-                     double[::1] log_density):      # out (N,): log sum_k exp(c_k - h (y_i - m_k)^2)
+                     double[::1] log_density, /):   # out (N,): log sum_k exp(c_k - h (y_i - m_k)^2)
     """The rows of r and their log normalisers. Return as `statistics` does."""
     cdef Py_ssize_t n = y.shape[0], n_components = mean.shape[0], start, size, i, k, group, bad = -1
     cdef bint near

@@ -11,7 +11,7 @@ cdef enum:
 
 def log_cdf_hazard(const double[::1] z,          # in  (N,)
                    double[::1] log_cdf,          # out (N,): log Phi(z)
-                   double[::1] hazard):          # out (N,): phi(z)/Phi(z)
+                   double[::1] hazard, /):       # out (N,): phi(z)/Phi(z)
     """Both at once; the second derivative of log Phi is left out."""
     cdef Py_ssize_t n = z.shape[0], tile, start, i, m
     cdef double x[TILE_VALUES]
@@ -36,7 +36,7 @@ def log_cdf_hazard(const double[::1] z,          # in  (N,)
 def curvature(const double[::1] z,               # in  (N,)
               double[::1] w,                     # out (N,): -(log Phi)''(z)
               double[::1] variance,              # out (N,): 1 - w
-              double[::1] pull):                 # out (N,): h + z w
+              double[::1] pull, /):              # out (N,): h + z w
     """The second derivative of log Phi and what goes with it."""
     cdef Py_ssize_t i
     cdef Normal at

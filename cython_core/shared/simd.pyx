@@ -5,7 +5,7 @@ from cavity._core.stream cimport cv_stream, cv_stream_end
 
 
 def exp(const double[::1] x,             # in  (N,)
-        double[::1] out):                # out (N,), may be x
+        double[::1] out, /):             # out (N,), may be x
     """out = exp(x)."""
     cdef Py_ssize_t i
     with nogil:
@@ -14,7 +14,7 @@ def exp(const double[::1] x,             # in  (N,)
 
 
 def log(const double[::1] x,             # in  (N,)
-        double[::1] out):                # out (N,), may be x
+        double[::1] out, /):             # out (N,), may be x
     """out = log(x)."""
     cdef Py_ssize_t i
     with nogil:
@@ -24,7 +24,7 @@ def log(const double[::1] x,             # in  (N,)
 
 def root_exp(const double[::1] x,        # in  (N,): N a multiple of 8, x <= 0
              bint bounded,
-             double[::1] out):           # out (N,), may be x
+             double[::1] out, /):        # out (N,), may be x
     """out = 2^(x/16), by the function for -16352 <= x if bounded."""
     cdef Py_ssize_t i
     with nogil:
@@ -36,7 +36,7 @@ def root_exp(const double[::1] x,        # in  (N,): N a multiple of 8, x <= 0
 
 
 def sin_pi(const double[::1] x,          # in  (N,): N a multiple of 8, |x| <= 1/2
-           double[::1] out):             # out (N,), may be x
+           double[::1] out, /):          # out (N,), may be x
     """out = sin(pi x)."""
     cdef Py_ssize_t i
     with nogil:
@@ -45,7 +45,7 @@ def sin_pi(const double[::1] x,          # in  (N,): N a multiple of 8, |x| <= 1
 
 
 def sqrt(const double[::1] x,            # in  (N,): N a multiple of 8
-         double[::1] out):               # out (N,), may be x
+         double[::1] out, /):            # out (N,), may be x
     """out = sqrt(x)."""
     cdef Py_ssize_t i
     with nogil:
@@ -54,7 +54,7 @@ def sqrt(const double[::1] x,            # in  (N,): N a multiple of 8
 
 
 def log_1p_excess(const double[::1] x,   # in  (N,): 0 <= x <= 1e308
-                  double[::1] out):      # out (N,), may be x
+                  double[::1] out, /):   # out (N,), may be x
     """out = log(1 + x) - x/(1 + x)."""
     cdef Py_ssize_t i
     with nogil:
@@ -62,18 +62,18 @@ def log_1p_excess(const double[::1] x,   # in  (N,): 0 <= x <= 1e308
             out[i] = cv_log_1p_excess(x[i])
 
 
-def sum(const double[::1] x):            # in  (N,)
+def sum(const double[::1] x, /):         # in  (N,)
     """Sum of x in eight lanes."""
     return cv_sum(&x[0], x.shape[0]) if x.shape[0] else 0.0
 
 
-def sum_squares(const double[::1] x):    # in  (N,)
+def sum_squares(const double[::1] x, /):    # in  (N,)
     """Sum of x**2 in eight lanes."""
     return cv_sum_squares(&x[0], x.shape[0]) if x.shape[0] else 0.0
 
 
 def stream(const double[::1] x,          # in  (N,)
-           double[::1] out):             # out (N,)
+           double[::1] out, /):          # out (N,)
     """out = x, written past the caches."""
     if x.shape[0]:
         cv_stream(&out[0], &x[0], x.shape[0])

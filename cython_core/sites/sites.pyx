@@ -21,7 +21,7 @@ def evaluate(int kind, const double[::1] parameters,
              bint natural,
              double[::1] log_z,              # out (N,)
              double[::1] first,              # out (N,): d1, or tau if natural
-             double[::1] second):            # out (N,): d2, or rho if natural
+             double[::1] second, /):         # out (N,): d2, or rho if natural
     """log_z with its derivatives d1, d2, or with the natural parameters tau, rho of the sites."""
     cdef Likelihood lik = unpack(kind, power[0], parameters)
     cdef Py_ssize_t n = y.shape[0]
@@ -40,7 +40,7 @@ def evaluate_responses(int kind,
                        const double[:, ::1] variance,     # in  (A, N)
                        double[:, ::1] log_z,              # out (A, N)
                        double[:, ::1] tau,                # out (A, N)
-                       double[:, ::1] rho):               # out (A, N)
+                       double[:, ::1] rho, /):            # out (A, N)
     """`evaluate` of A responses that differ in parameters, natural parameters; rows of several share tiles."""
     cdef Queue queues[QUEUES]
     cdef Likelihood lik

@@ -13,7 +13,7 @@ def permuted(const long long[::1] indptr,   # in    (n + 1,)
              const int[::1] indices,         # in    the pattern by columns, each entry in one triangle or both
              const int[::1] place,           # in    (n,): number of the pivot of each column
              long long[::1] at,              # out   (n + 1,)
-             int[::1] earlier):              # out   by pivots: those before it with which it has an entry
+             int[::1] earlier, /):           # out   by pivots: those before it with which it has an entry
     """The strict lower triangle of the permuted matrix, by rows."""
     cdef Py_ssize_t n = place.shape[0], j, e
     cdef int p, q
@@ -37,7 +37,7 @@ def permuted(const long long[::1] indptr,   # in    (n + 1,)
 def tree(const long long[::1] at,           # in    (n + 1,)
          const int[::1] earlier,
          int[::1] ancestor,                  # work  (n,)
-         int[::1] parent):                   # out   (n,): -1 at roots
+         int[::1] parent, /):                # out   (n,): -1 at roots
     """The tree of elimination; Liu, The role of elimination trees in sparse factorization (1990), algorithm 4.2."""
     cdef Py_ssize_t n = parent.shape[0], k, e
     cdef int i, above
@@ -60,7 +60,7 @@ def count(const long long[::1] at,          # in    (n + 1,)
           int[::1] mark,                     # inout (n,): zeros at first
           int[::1] counts,                   # inout (n,): entries of the columns of L in rows before `start`
           Py_ssize_t start,
-          Py_ssize_t budget):
+          Py_ssize_t budget, /):
     """Add the entries of L in rows from `start` on; return the row to go on with."""
     cdef Py_ssize_t n = parent.shape[0], k = start, e
     cdef int i
@@ -84,7 +84,7 @@ def postorder(const int[::1] parent,        # in    (n,)
               const int[::1] nodes,          # in    (n,): all of them, those that shall come last among sisters first
               int[::1] first,                # work  (n + 1,)
               int[::1] sister,               # work  (n,)
-              int[::1] order):               # out   (n,)
+              int[::1] order, /):            # out   (n,)
     """Children before parents, each subtree in one piece."""
     cdef Py_ssize_t n = parent.shape[0], k, done = 0, home
     cdef int node
@@ -116,7 +116,7 @@ def supernodes(const int[::1] parent,       # in    (n,): in postorder
                const int[::1] counts,        # in    (n,)
                const double[::1] prices,     # in    (3,): of a supernode, an entry of its update, one of its panel
                int[::1] first,               # out   (n + 1,): first pivots of the supernodes, then n
-               int[::1] rows):               # work  (n,): rows of their panels
+               int[::1] rows, /):            # work  (n,): rows of their panels
     """Cut the pivots into supernodes; return how many.
 
     A child with the same rows is joined to its parent, and one with fewer where that is cheaper than two supernodes.
@@ -159,7 +159,7 @@ def below(const long long[::1] at,          # in    (n + 1,)
           long long[::1] free,               # inout (S,): where the next row of each supernode goes
           int[::1] rows,                     # inout rows below the supernodes, ascending
           Py_ssize_t start,
-          Py_ssize_t budget):
+          Py_ssize_t budget, /):
     """Enter rows from `start` on below the supernodes with entries of L in them; return where to go on."""
     cdef Py_ssize_t n = member.shape[0], k = start, e
     cdef int s
@@ -186,7 +186,7 @@ def sources(const int[::1] first,           # in    (S + 1,)
             long long[::1] at,               # inout (S + 1,): zeros, or with `source` the sums of what was counted
             double[::1] work,                # out   (S,): products of the updates of each supernode
             int[::1] source,                 # out   by supernodes: those that have rows in it, ascending; empty: count
-            int[::1] begin):                 # out   the number, below the source, of the first of these rows
+            int[::1] begin, /):              # out   the number, below the source, of the first of these rows
     """Which supernodes update which."""
     cdef Py_ssize_t S = first.shape[0] - 1, s, k, b, start
     cdef int t
@@ -212,7 +212,7 @@ def rounds(const int[::1] parent,           # in    (S,)
            double limit,                     # in    of a task of one thread
            int[::1] task,                    # out   (S,): its first supernode from the root, so that tasks are subtrees
            int[::1] turn,                    # inout (S,): zeros, then the round of its task
-           double[::1] load):                # inout (S,): zeros, then the cost of its task so far
+           double[::1] load, /):             # inout (S,): zeros, then the cost of its task so far
     """Cut the tree into rounds of independent tasks: subtrees of what the rounds before have left.
 
     A supernode above the limit is a task alone.

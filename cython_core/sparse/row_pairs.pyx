@@ -31,7 +31,7 @@ def runs(const long long[::1] indptr,       # in    (N + 1,)
          const int[::1] indices,             # in    columns in ascending order
          long long[::1] run_indptr,          # out   (N + 1,): where the runs of a row begin
          int[::1] firsts,                    # out   their first columns
-         int[::1] lengths):                  # out
+         int[::1] lengths, /):               # out
     """Return how many runs and how many pairs there are; write the runs unless `firsts` is empty."""
     cdef Py_ssize_t i, p, stop, k = 0, pairs = 0
     cdef bint writes = firsts.shape[0] > 0
@@ -59,7 +59,7 @@ def number(const long long[::1] indptr,     # in    (N + 1,)
            char[::1] is_missing,             # inout (N,): 1 where the pattern has not all entries of a row
            int[:, ::1] cache,                # inout (a power of 2, 4): columns, run lengths and places looked up before
            Py_ssize_t start,
-           Py_ssize_t stop):
+           Py_ssize_t stop, /):
     """Number pairs; return the row and column of the last entry that the pattern has not, or -1 and -1."""
     cdef Py_ssize_t i, q, p, at, end, place, high, j
     cdef int row = -1, column = -1
@@ -104,7 +104,7 @@ def add(const long long[::1] indptr,        # in    (N + 1,)
         const double[::1] rho,               # in    (N,)
         double[::1] sums,                    # inout entries of X' diag(rho) X
         Py_ssize_t start,
-        Py_ssize_t stop):
+        Py_ssize_t stop, /):
     cdef Py_ssize_t i, j, p, q, end
     cdef double x, a, b, c, d
     cdef double *target
@@ -144,7 +144,7 @@ def add(const long long[::1] indptr,        # in    (N + 1,)
 def combine(const double[:, ::1] sums,      # in    (parts, m)
             double[::1] out,                 # out   (m,): the sums, in the order of the parts
             Py_ssize_t start,
-            Py_ssize_t stop):
+            Py_ssize_t stop, /):
     cdef Py_ssize_t e, part
     cdef double total
     with nogil:
@@ -164,7 +164,7 @@ def variances(const long long[::1] indptr,  # in    (N + 1,)
               const double[::1] inverse,     # in    (m,): Z by entries
               double[::1] out,               # out   (N,): x' Z x
               Py_ssize_t start,
-              Py_ssize_t stop):
+              Py_ssize_t stop, /):
     cdef Py_ssize_t i, j, p, q, end
     cdef const double *entry
     cdef double x, total, a, b, c, d
@@ -215,7 +215,7 @@ def matvec(const long long[::1] indptr,     # in    (N + 1,)
            const double[::1] a,              # in    (n,)
            double[::1] out,                  # out   (N,): X a
            Py_ssize_t start,
-           Py_ssize_t stop):
+           Py_ssize_t stop, /):
     cdef Py_ssize_t i, p
     cdef double total
     with nogil:
@@ -232,7 +232,7 @@ def transposed(const long long[::1] indptr,  # in    (N + 1,)
                const double[::1] tau,        # in    (N,)
                double[::1] sums,             # inout (n,): plus X' tau
                Py_ssize_t start,
-               Py_ssize_t stop):
+               Py_ssize_t stop, /):
     cdef Py_ssize_t i, p
     with nogil:
         for i in range(start, stop):
@@ -246,7 +246,7 @@ def subtract_products(const int[::1] indptr,    # in    (n + 1,): the lower tria
                       const double[:, ::1] su,   # in    (n, r)
                       double[::1] entries,       # inout (m,): less those of u su'
                       Py_ssize_t start,          # in    of the columns
-                      Py_ssize_t stop):
+                      Py_ssize_t stop, /):
     cdef Py_ssize_t c, e, k, r = u.shape[1]
     cdef double total
     cdef const double *left

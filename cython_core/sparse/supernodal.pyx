@@ -120,7 +120,7 @@ def positions(Supernodes nodes,
               const int[::1] place,         # in    (n,): number of the pivot of each row of the matrix
               const long long[::1] rows,     # in    (m,)
               const long long[::1] columns,  # in    (m,)
-              long long[::1] out):           # out   (m,): where these entries stand; -1 for none
+              long long[::1] out, /):        # out   (m,): where these entries stand; -1 for none
     cdef Py_ssize_t k, low, high, s, at
     cdef const Tree *tree = &nodes.tree
     cdef const int *below
@@ -307,12 +307,12 @@ cdef int verdict(const Tree *tree, Py_ssize_t t, int bad, const int *failed) noe
     return FAILED_BEFORE if bad or columns < width_of(tree, t) else 0
 
 
-def sources_of(Supernodes nodes, Py_ssize_t t):
+def sources_of(Supernodes nodes, Py_ssize_t t, /):
     """How many supernodes update t."""
     return nodes.tree.sources_at[t + 1] - nodes.tree.sources_at[t]
 
 
-def verdict_on(Supernodes nodes, Py_ssize_t t, int bad, const int[::1] failed):
+def verdict_on(Supernodes nodes, Py_ssize_t t, int bad, const int[::1] failed, /):
     """What goes into `failed` for a large supernode."""
     return verdict(&nodes.tree, t, bad, &failed[0])
 
@@ -326,7 +326,7 @@ def factor(Supernodes nodes,
            Py_ssize_t most,                  # in    tasks of a call
            int[::1] places,                  # work  for the rows below any supernode
            double[::1] tile,                 # work  (TILE * TILE,)
-           long long[::1] counter):
+           long long[::1] counter, /):
     """A round: tasks are subtrees."""
     cdef Py_ssize_t task, e, t
     cdef int bad
@@ -354,7 +354,7 @@ def update_rows(Supernodes nodes,
                 Py_ssize_t most,             # in    tasks of a call
                 int[::1] places,             # work
                 double[::1] tile,            # work  (TILE * TILE,)
-                long long[::1] counter):
+                long long[::1] counter, /):
     """A round for a large supernode: tasks are rows of its panel, the longest first."""
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t rows = width_of(tree, t) + below_of(tree, t), top
@@ -544,7 +544,7 @@ def invert(Supernodes nodes,
            Py_ssize_t most,                  # in    tasks of a call
            int[::1] places,                  # work  for the rows below any supernode
            double[::1] work,                 # work  of the longest that any of these supernodes needs, or TILE * TILE
-           long long[::1] counter):
+           long long[::1] counter, /):
     """A round: tasks are subtrees, from the last to the first."""
     cdef Py_ssize_t task, e, s, count
     cdef const Tree *tree = &nodes.tree
@@ -577,7 +577,7 @@ def inverse_strips(Supernodes nodes,
                    Py_ssize_t most,          # in    tasks of a call
                    int[::1] places,          # work
                    double[::1] work,         # work  (TILE * b,)
-                   long long[::1] counter):
+                   long long[::1] counter, /):
     """A round for a large supernode: tasks are rows below it."""
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t w = width_of(tree, s), b = below_of(tree, s), top
@@ -601,7 +601,7 @@ def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then 
                    Py_ssize_t stop,          # in    the number of tasks
                    Py_ssize_t most,          # in    tasks of a call
                    double[::1] tile,         # work  (TILE * TILE,)
-                   long long[::1] counter):
+                   long long[::1] counter, /):
     """A round for a large supernode: tasks are rows of its own."""
     cdef Py_ssize_t w = corner.shape[0], top, i, j
     cdef int width = <int> w, inner = <int> low.shape[0], rows, columns
@@ -628,7 +628,7 @@ def forward(Supernodes nodes,
             Py_ssize_t start,                # in    range of supernodes
             Py_ssize_t stop,
             double[:, ::1] x,                # inout (n, k): L^-1 applied to its columns
-            double[::1] work):               # work  (b * k,) for the largest b
+            double[::1] work, /):            # work  (b * k,) for the largest b
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t k = x.shape[1], s, w, b, i, c, r
     cdef double *panel
@@ -677,7 +677,7 @@ def backward(Supernodes nodes,
              Py_ssize_t start,               # in    range of supernodes, of which the last comes first
              Py_ssize_t stop,
              double[:, ::1] x,               # inout (n, k): L^-T applied to its columns
-             double[::1] work):              # work  (b * k,) for the largest b
+             double[::1] work, /):           # work  (b * k,) for the largest b
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t k = x.shape[1], s, w, b, i, c, r
     cdef double *panel

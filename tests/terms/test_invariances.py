@@ -77,7 +77,7 @@ def test_gradients_are_those_of_differences(term):
     """Of the log evidence under constraints, in all free parameters of the term and of the likelihood."""
     likelihood, results = likelihoods.NegativeBinomial(2.0), {}
 
-    def spied(problem, names, threads, options):
+    def spied(problem, names, threads, options, varies):
         vector = FreeTerms(problem, ("dispersion",), likelihood)
         evidence = MixedEvidence(problem, vector, threads, options)
         x = vector.start(0.5, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))

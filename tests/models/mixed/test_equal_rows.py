@@ -30,6 +30,7 @@ def fit_groups(likelihood, y, groups, X=None, variance=4.0, **options):
 def test_rare_successes_are_those_of_binomial_sites():
     """The number with a site for each group is right to .0005 nats, that with one for each row is .27 too low."""
     posterior = fit_groups(likelihoods.Logit(), BINARY, GROUPS)
+    assert type(posterior.log_evidence) is float
     assert posterior.log_evidence == pytest.approx(-39.6444061111, abs=AT_REST)
     assert posterior.sites.mean.shape == posterior.loo_log_density.shape == (100,)
     truth = -39.64390369  # by quadrature

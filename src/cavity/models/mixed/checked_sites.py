@@ -76,7 +76,7 @@ class ChecksApproximation:
         _, _, merged, moments = self._find_sites(X, y, arguments)
         base = merged.rows.offset
         arguments = self._prior_gap(), find_plug_in_evidence(self), draws, arrays.make_generator(rng)
-        more = {"offset": 0.0 if base is None else base, "constant": merged.constant(self.model.likelihood)}
+        more = {"offset": 0.0 if base is None else base, "constant": float(merged.constant(self.model.likelihood))}
         return judge_approximation(moments, self._mode_effects, *arguments, **more)
 
     def _find_sites(self, X, y, arguments):

@@ -54,7 +54,7 @@ class SiteRows:
 
     def constant(self, likelihood):
         """The log evidence of the rows less that of the sites."""
-        return 0.0 if self.merged is None else self.merged.constant(likelihood)
+        return 0.0 if self.merged is None else float(self.merged.constant(likelihood))
 
     @property
     def weights(self):

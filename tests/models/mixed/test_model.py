@@ -276,6 +276,9 @@ def test_effects_that_nothing_limits():
             X[:60], np.where(groups["g"] > 2, 1, -1), groups=groups
         )
     assert posterior.hyperparameters.values[0] > 100.0
+    table = {"x": X[:60, 1], "y": np.ones(60), **groups}
+    with pytest.warns(cavity.NumericalWarning, match=r"sd\(intercept \| g\).*do not limit these effects"):
+        cavity.MixedGLM("y ~ x + (1 | g) - 1", "logit", prior_variance=10.0).fit(table)
 
 
 BAD = [

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import sparse
-from scipy.special import gammaln
-from support.tolerances import AT_REST, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES
+from scipy import sparse, special, stats
+from support.tolerances import AT_REST, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, SOLVES
 from terms.test_smooth import dense_precision, subspace_log_determinant
 
 import cavity
@@ -178,10 +177,10 @@ def test_the_evidence_of_scotland_by_importance_sampling():
     stretch = np.sqrt(freedom / rng.chisquare(freedom, n))[:, None]
     draws = rng.standard_normal((n, 58)) * stretch @ root.T
     f = (a + draws) @ X.T + offset
-    log_p = np.sum(y * f - np.exp(f) - gammaln(y + 1), axis=1)
+    log_p = np.sum(y * f - np.exp(f) - special.gammaln(y + 1), axis=1)
     log_p += 0.5 * (np.linalg.slogdet(P / (2 * np.pi))[1] - np.einsum("ij,jk,ik->i", a + draws, P, a + draws))
     squares = np.einsum("ij,jk,ik->i", draws, H, draws)
-    log_q = gammaln(0.5 * (freedom + 58)) - gammaln(0.5 * freedom) - 29.0 * np.log(np.pi * freedom)
+    log_q = special.gammaln(0.5 * (freedom + 58)) - special.gammaln(0.5 * freedom) - 29.0 * np.log(np.pi * freedom)
     log_q += 0.5 * np.linalg.slogdet(H)[1] - 0.5 * (freedom + 58) * np.log1p(squares / freedom)
     weights = np.exp(log_p - log_q - np.max(log_p - log_q))
     error = np.std(weights) / np.mean(weights) / np.sqrt(n)
@@ -390,6 +389,29 @@ def test_factors_of_large_graphs_are_sparse(prior):
     rows = sparse.csr_array(sparse.hstack([np.ones((n, 1)), built.design({"region": np.arange(n)})]))
     pattern = Pattern(rows, *layout.entries(), layout.order())
     assert pattern.cholesky.n_entries < 0.05 * n**2
+
+
+@pytest.mark.long
+def test_scotland_on_a_grid_of_fits_at_given_hyperparameters():
+    """The same integral as a sum over 28 x 24 fits, in log sd and logit phi, whose densities are written out here."""
+    log_sd, logit = np.linspace(np.log(0.1), np.log(1.6), 28), np.linspace(-9.0, 18.0, 24)
+    points = np.array([(np.exp(a), special.expit(b)) for a in log_sd for b in logit])
+    fits = [fit_scotland("bym2(county, W)", {"bym2": {"sd": s, "phi": phi}}, 1.0)[0] for s, phi in points]
+    sd, phi = points.T
+    prior = stats.halfnorm.logpdf(sd) + np.log(sd) + 0.5 * (np.log(phi) + np.log1p(-phi)) - np.log(np.pi)
+    density = np.array([fit.log_evidence for fit in fits]) + prior
+    total = special.logsumexp(density)
+    weights = np.exp(density - total)
+    area = (log_sd[1] - log_sd[0]) * (logit[1] - logit[0])
+    assert total + np.log(area) == pytest.approx(-165.8266, abs=PRINTED)  # grids of other ranges and steps agree
+    means, variances = np.array([[fit.mean, fit.sd**2] for fit in fits]).swapaxes(0, 1)
+    mean = weights @ means
+    np.testing.assert_allclose(mean, [-0.2136, 0.3624], atol=PRINTED)
+    sds = np.sqrt(weights @ (variances + (means - mean) ** 2))
+    np.testing.assert_allclose(sds, [0.1249, 0.1308], atol=PRINTED)
+    mean = weights @ points
+    np.testing.assert_allclose(mean, [0.5170, 0.8798], atol=PRINTED)
+    np.testing.assert_allclose(np.sqrt(weights @ (points - mean) ** 2), [0.0864, 0.1399], atol=PRINTED)
 
 
 def test_scotland_integrated_over_hyperparameters():

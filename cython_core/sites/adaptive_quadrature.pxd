@@ -24,9 +24,11 @@ cdef extern from *:
     #define CV_REACH_NATS 46.0
     #define CV_ROUNDING 4e-15
     #define CV_MAX_UNRESOLVED_SHARE 1e-4
+    #define CV_MIN_BEND 0.05
     """
     const double ROUNDING "CV_ROUNDING"
     const double MAX_UNRESOLVED_SHARE "CV_MAX_UNRESOLVED_SHARE"    # changed by halves that are a thousand times better
+    const double MIN_BEND "CV_MIN_BEND"             # of a step uphill, in slopes: where l is a line, steps are of 20
     const double REACH_NATS "CV_REACH_NATS"         # so far that moments of order 2 are within rounding
 
 cdef enum:
@@ -109,23 +111,29 @@ cdef inline void move_anchor(Tile *t, const Density *p, int kind, double f) noex
     spread(t, 0, t)
 
 
-cdef inline double climb(int kind, const Tile *t, const Density *p, double f) noexcept nogil:
-    """A mode of h, roughly: steps of Newton, uphill where h bends upward too, halved until h does not fall."""
+cdef inline double climb(
+    int kind, const Density *p, double m, double precision, double f, double *top,
+) noexcept nogil:
+    """A mode of l - precision (f - m)^2/2, roughly, and the value there: steps of Newton, uphill where it bends upward
+    too, halved until it does not fall.
+    """
     cdef Slopes at
-    cdef double slope, step, height, here = evaluate_height(kind, t, p, f)
+    cdef double slope, step, next
     cdef int _step, _halving
+    evaluate_slopes(kind, p, f, &at)
+    top[0] = at.value - 0.5 * (f - m) * ((f - m) * precision)
     for _step in range(MAX_CLIMB):
-        evaluate_slopes(kind, p, f, &at)
-        slope = at.l1 - (f - t.m[0]) / t.v[0]
-        step = slope / (1.0 / t.v[0] + fabs(at.l2))
+        slope = at.l1 - (f - m) * precision
+        step = slope / (precision + fabs(at.l2) + MIN_BEND * fabs(slope))
         if slope * step < 1e-2:
             return f + step
         for _halving in range(MAX_CLIMB):                   # l like -|f| far away sends the step as far beyond
-            height = evaluate_height(kind, t, p, f + step)
-            if height >= here:
+            next = f + step
+            evaluate_slopes(kind, p, next, &at)
+            if at.value - 0.5 * (next - m) * ((next - m) * precision) >= top[0]:
                 break
             step *= 0.5
-        f, here = f + step, height
+        f, top[0] = next, at.value - 0.5 * (next - m) * ((next - m) * precision)
     return f
 
 
@@ -294,7 +302,7 @@ cdef inline void integrate_adaptively(int kind, Tile *t) noexcept nogil:
     cdef Sums sums
     cdef double centres[3]
     cdef double unresolved[2]
-    cdef double peak, reach, low, high, swap, lowest, highest, top
+    cdef double peak, mode, rise, reach, low, high, swap, lowest, highest, top, peak_top
     cdef int count = 1, j, k, _pass
     density(t, 0, &p)
     centres[0] = 0.0
@@ -303,14 +311,17 @@ cdef inline void integrate_adaptively(int kind, Tile *t) noexcept nogil:
         lowest, highest = -find_reach(kind, t, &p, top, -1.0), find_reach(kind, t, &p, top, 1.0)
     else:
         peak = estimate_mode(kind, &p)
-        low, high = climb(kind, t, &p, t.m[0]), climb(kind, t, &p, peak)
-        top = evaluate_height(kind, t, &p, low)
-        move_anchor(t, &p, kind, low if top > evaluate_height(kind, t, &p, high) else high)
+        low = climb(kind, &p, t.m[0], 1.0 / t.v[0], t.m[0], &top)
+        high = climb(kind, &p, t.m[0], 1.0 / t.v[0], peak, &peak_top)
+        move_anchor(t, &p, kind, low if top > peak_top else high)
         top = evaluate_height(kind, t, &p, t.f0[0])
-        # beyond m and the mode of l both fall, the Gaussian by itself far enough
-        reach = sqrt(2.0 * (REACH_NATS + 0.5 * t.from_mean[0] * t.from_mean[0] / t.v[0]) * t.v[0]) + 2.0 * sqrt(t.v[0])
-        low, high = -t.from_mean[0], peak - t.f0[0]
-        low, high = low if low < high else high, high if low < high else low
+        mode = climb(kind, &p, 0.0, 0.0, peak, &peak_top)
+        # beyond m and the mode of l both fall, the Gaussian by itself far enough to outweigh that l is higher there
+        rise = peak_top - t.l[0] + 0.5 * t.from_mean[0] * t.from_mean[0] / t.v[0]
+        reach = sqrt(2.0 * (REACH_NATS + (rise if rise > 0.0 else 0.0)) * t.v[0]) + 2.0 * sqrt(t.v[0])
+        low, high = mode if mode < peak else peak, mode if mode > peak else peak
+        low, high = low if low < t.m[0] else t.m[0], high if high > t.m[0] else t.m[0]
+        low, high = low - t.f0[0], high - t.f0[0]
         low, high = low if low < 0.0 else 0.0, high if high > 0.0 else 0.0
         lowest, highest = -t.from_mean[0] - reach, -t.from_mean[0] + reach
         lowest = bisect_end(kind, t, &p, top, low if low > lowest else lowest, lowest)

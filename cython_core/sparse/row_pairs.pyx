@@ -1,9 +1,10 @@
 """Sums over sparse rows x_i: X' diag(rho) X, x_i' Z x_i, X a and X' tau.
 
-A run is a part of a row whose columns follow each other. It makes a pair with each entry q of the row before it, and the
-rest of it, from q on, with each of its own: the entries of X'X of such a pair follow each other in column q of the lower
-triangle, and `pairs` holds the number of the first one, pair after pair, run after run and row after row. Each function
-works on a range of rows, whose first pair is number `pair`. Runs of four, those of cubic splines, stay in registers.
+A run is a part of a row whose columns follow each other. It makes a pair with each entry q of the row before it, and
+the rest of it, from q on, with each of its own: the entries of X'X of such a pair follow each other in column q of the
+lower triangle, and `pairs` holds the number of the first one, pair after pair, run after run and row after row. Each
+function works on a range of rows, whose first pair is number `pair`. Runs of four, those of cubic splines, stay in
+registers.
 """
 
 

@@ -186,3 +186,19 @@ def test_a_share_at_one_in_a_wide_cavity():
     y = likelihood.check(np.array([0.9997601330842962]))
     moments = kernel(likelihood, y, 1.0, np.array([entry["mean"]]), np.array([entry["variance"]]))
     assert_golden(entry, [float(moment[0]) for moment in moments], smallest=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("y", "m", "sd", "log_z", "d1", "d2"),  # sums over 800 nodes of 40 digits
+    [
+        (0.11750894579387672, -7.168232108547057, 0.3, -117.42398356535061, 8.002225500207796, 18.012977508601555),
+        (0.9050372000398698, 6.781071266663524, 0.3, -88.34557122118898, -18.955821816168907, 99.71684066573197),
+        (0.41018456992035085, 4.501718084356783, 0.1, -791.1007343390816, -210.02711255344977, 1543.6564624318662),
+        (0.41018456992035085, 4.501718084356783, 0.3, -124.14559351237136, -51.74063137276142, -10.641971357110183),
+    ],
+)
+def test_shares_that_are_far_likelier_beside_the_cavity(y, m, sd, log_z, d1, d2):
+    """Of precision 1,000: two modes, the one at y with little of the cavity, or one far from both."""
+    likelihood = likelihoods.Beta(1000.0)
+    moments = kernel(likelihood, likelihood.check(np.array([y])), 1.0, np.array([m]), np.array([sd**2]))
+    np.testing.assert_allclose([float(moment[0]) for moment in moments[:3]], [log_z, d1, d2], rtol=AT_REST)

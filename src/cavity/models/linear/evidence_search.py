@@ -375,7 +375,7 @@ def _find_covariance(objective, x, bounds, value, job, slopes=None):
 def _is_flat(evaluations, x, bounds, value, i):
     """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false."""
     vector = evaluations.vector
-    signs = (-1.0, 1.0) if x[i] <= bounds[i].mean() else (1.0, -1.0)  # towards the nearer bound first
+    signs = (-1.0, 1.0) if x[i] - bounds[i, 0] <= bounds[i, 1] - x[i] else (1.0, -1.0)  # to the nearer bound first
     for sign in signs if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
         further[i] = np.clip(x[i] + sign * FAR_LOG_STEP, *bounds[i])

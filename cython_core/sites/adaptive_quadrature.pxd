@@ -3,7 +3,7 @@
 With h = l + log N(f; m, v), as in quadrature_steps.pxd:
 
 1. Range: where h is within REACH_NATS of its top. It falls away from the mode for concave l; for others, which have
-   one mode each or none, beyond that and m.
+   one mode each or none, beyond the modes of h that are reached uphill from there and from m.
 2. Equally spaced nodes. Each doubling of their number squares the error of the trapezoidal rule of an analytic
    integrand, so that where it changed the sums by less than 1e-8 what is left is rounding.
 3. Where that takes more than MAX_NODES: panels of Gauss-Legendre rules, at first the wider the farther from these
@@ -159,11 +159,13 @@ cdef inline double bisect_end(
     int kind, const Tile *t, const Density *p, double top, double near, double far,
 ) noexcept nogil:
     """Where h is REACH_NATS below its top: between a far point and one from which on it falls."""
-    cdef double middle
+    cdef double middle, start = near
     cdef int _step
     if top - evaluate_height(kind, t, p, t.f0[0] + near) >= REACH_NATS:
         return near
-    for _step in range(6):
+    for _step in range(MAX_CLIMB):
+        if _step >= 6 and near != start:                    # a sixty-fourth of the way, or less where ends are far
+            break
         middle = 0.5 * (near + far)
         if top - evaluate_height(kind, t, p, t.f0[0] + middle) >= REACH_NATS:
             far = middle
@@ -302,7 +304,9 @@ cdef inline void integrate_adaptively(int kind, Tile *t) noexcept nogil:
     cdef Sums sums
     cdef double centres[3]
     cdef double unresolved[2]
-    cdef double peak, mode, rise, reach, low, high, swap, lowest, highest, top, peak_top
+    cdef double ends[2]
+    cdef double tops[2]
+    cdef double peak, rise, reach, low, high, swap, lowest, highest, top
     cdef int count = 1, j, k, _pass
     density(t, 0, &p)
     centres[0] = 0.0
@@ -311,16 +315,18 @@ cdef inline void integrate_adaptively(int kind, Tile *t) noexcept nogil:
         lowest, highest = -find_reach(kind, t, &p, top, -1.0), find_reach(kind, t, &p, top, 1.0)
     else:
         peak = estimate_mode(kind, &p)
-        low = climb(kind, &p, t.m[0], 1.0 / t.v[0], t.m[0], &top)
-        high = climb(kind, &p, t.m[0], 1.0 / t.v[0], peak, &peak_top)
-        move_anchor(t, &p, kind, low if top > peak_top else high)
+        ends[0] = climb(kind, &p, t.m[0], 1.0 / t.v[0], t.m[0], &tops[0])
+        ends[1] = climb(kind, &p, t.m[0], 1.0 / t.v[0], peak, &tops[1])
+        j = 0 if tops[0] > tops[1] else 1
+        move_anchor(t, &p, kind, ends[j])
         top = evaluate_height(kind, t, &p, t.f0[0])
-        mode = climb(kind, &p, 0.0, 0.0, peak, &peak_top)
-        # beyond m and the mode of l both fall, the Gaussian by itself far enough to outweigh that l is higher there
-        rise = peak_top - t.l[0] + 0.5 * t.from_mean[0] * t.from_mean[0] / t.v[0]
+        if tops[1 - j] < top - REACH_NATS:                  # negligible beside the other mode
+            ends[1 - j] = ends[j]
+        # beyond these modes h falls, the Gaussian by itself far enough to outweigh that l is higher at its own mode
+        climb(kind, &p, 0.0, 0.0, peak, &tops[0])
+        rise = tops[0] - t.l[0] + 0.5 * t.from_mean[0] * t.from_mean[0] / t.v[0]
         reach = sqrt(2.0 * (REACH_NATS + (rise if rise > 0.0 else 0.0)) * t.v[0]) + 2.0 * sqrt(t.v[0])
-        low, high = mode if mode < peak else peak, mode if mode > peak else peak
-        low, high = low if low < t.m[0] else t.m[0], high if high > t.m[0] else t.m[0]
+        low, high = ends[0] if ends[0] < ends[1] else ends[1], ends[0] if ends[0] > ends[1] else ends[1]
         low, high = low - t.f0[0], high - t.f0[0]
         low, high = low if low < 0.0 else 0.0, high if high > 0.0 else 0.0
         lowest, highest = -t.from_mean[0] - reach, -t.from_mean[0] + reach

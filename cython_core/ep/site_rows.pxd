@@ -132,7 +132,7 @@ cdef inline Py_ssize_t renew_tile(
     return bad
 
 
-cdef struct SiteTotals:                                   # of the sites of rows, see evidence.py
+cdef struct SiteTotals:                              # of the sites of rows, see evidence.py
     double total                                     # their log values at the means of the posterior
     double residual                                  # largest distance of the posterior from their moments
 
@@ -143,7 +143,7 @@ cdef inline Py_ssize_t assess_tile(
     const double *m, const double *v,                # in  (n,): moments of f under the posterior
     const double *tau, const double *rho,            # in  (n,): the sites
     double *log_density, double *moved,              # out (n,): of observations left out, and what they do to f
-    SiteTotals *totals,                                    # inout: plus those of these rows
+    SiteTotals *totals,                              # inout: plus those of these rows
 ) noexcept nogil:
     """Contributions of sites. Returns the first row whose tilted moments no rule resolves, or -1."""
     cdef double f[SITE_ROWS]

@@ -5,7 +5,7 @@
  *    constant for 1 to 3 states, for which the compiler unrolls all loops, and with a variable for more.
  * b) Steps are computed where they are used: they do not depend on the moments, so the processor has time for them
  *    while it waits for the recursion.
- * c) Of a sum, the first state is f itself in place of the first of its processes, z = T x: what a site says is then in
+ * c) Of a sum, the first state is f itself in place of the first of its processes, z = T x: the update of a site is then in
  *    the first row and column, where nothing cancels, as it would in the sum of the entries of several processes.
  */
 #ifndef CAVITY_CHAIN_H
@@ -183,7 +183,7 @@ CV_INLINE int cv_chain_filter(int p, int single, const cv_chain *chain, double *
         cv_chain_predict(p, n ? out - CV_PACKED(p) : NULL, &step);
         const double *spread = step.covariance;
         double rho = chain->rho[n], scale = 1.0 + rho * spread[0], inverse = 1.0 / scale;
-        double apart = chain->g[n] - rho * step.mean[0], gain = apart * inverse, shrink = rho * inverse;
+        double residual = chain->g[n] - rho * step.mean[0], gain = residual * inverse, shrink = rho * inverse;
         for (int i = 0; i < p; i++) {
             out[i] = step.mean[i] + gain * spread[i];
             for (int j = 0; j <= i; j++)              /* nothing cancels in the column of f */
@@ -192,10 +192,10 @@ CV_INLINE int cv_chain_filter(int p, int single, const cv_chain *chain, double *
         }
         /* pivots of R^-1 + K, which has as many negative ones as R if and only if the posterior is proper */
         misfits += scale < 0.0 ? (rho > 0.0 ? 1 : -1) : 0;
-        double size = fabs(scale), square = rho > 0.0 ? apart * gain / rho : 0.0;
+        double size = fabs(scale), square = rho > 0.0 ? residual * gain / rho : 0.0;
         squares += square;
         if (white)
-            white[n] = rho > 0.0 ? apart * sqrt(inverse / rho) : 0.0;
+            white[n] = rho > 0.0 ? residual * sqrt(inverse / rho) : 0.0;
         if (!(size < 1e100 && size > 1e-100)) {
             logs += cv_log(size);
             continue;

@@ -118,7 +118,7 @@ cdef inline double climb(
     too, halved until it does not fall.
     """
     cdef Slopes at
-    cdef double slope, step, next
+    cdef double slope, step, next, height
     cdef int _step, _halving
     evaluate_slopes(kind, p, f, &at)
     top[0] = at.value - 0.5 * (f - m) * ((f - m) * precision)
@@ -130,10 +130,11 @@ cdef inline double climb(
         for _halving in range(MAX_CLIMB):                   # l like -|f| far away sends the step as far beyond
             next = f + step
             evaluate_slopes(kind, p, next, &at)
-            if at.value - 0.5 * (next - m) * ((next - m) * precision) >= top[0]:
+            height = at.value - 0.5 * (next - m) * ((next - m) * precision)
+            if height >= top[0]:
                 break
             step *= 0.5
-        f, top[0] = next, at.value - 0.5 * (next - m) * ((next - m) * precision)
+        f, top[0] = next, height
     return f
 
 

@@ -325,7 +325,7 @@ def factor(Supernodes nodes,
            Py_ssize_t stop,                  # in    the first task of another round
            Py_ssize_t most,                  # in    tasks of a call
            int[::1] places,                  # work  for the rows below any supernode
-           double[::1] tile,                 # work  (TILE * TILE,)
+           double[::1] tile,                 # work  (TILE * min(TILE, rows of the largest panel),)
            long long[::1] counter, /):
     """A round: tasks are subtrees."""
     cdef Py_ssize_t task, e, t
@@ -543,7 +543,7 @@ def invert(Supernodes nodes,
            Py_ssize_t stop,                  # in    the first task of another round
            Py_ssize_t most,                  # in    tasks of a call
            int[::1] places,                  # work  for the rows below any supernode
-           double[::1] work,                 # work  of the longest that any of these supernodes needs, or TILE * TILE
+           double[::1] work,                 # work  of the longest that any of these supernodes needs, or as for factor
            long long[::1] counter, /):
     """A round: tasks are subtrees, from the last to the first."""
     cdef Py_ssize_t task, e, s, count

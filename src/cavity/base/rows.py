@@ -40,7 +40,7 @@ class Rows:
 
     @classmethod
     def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, needs_rows=True):
-        """Return the rows of a checked X, all else checked here; weights may all be zero unless `some`."""
+        """Return the rows of a checked X, all else checked here; weights may all be zero unless `needs_rows`."""
         n = X.shape[0]
         y = check_observations(likelihood, y, n)
         offset = None if offset is None else check_row_vector(offset, "offset", n)
@@ -216,7 +216,7 @@ def check_observations(likelihood, y, n):
 
 
 def check_row_weights(value, n, *, needs_rows=True):
-    """Return n weights, one per row of X: none negative and, unless `some` is False, not all zero."""
+    """Return n weights, one per row of X: none negative and, unless `needs_rows` is False, not all zero."""
     weights = check_row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))

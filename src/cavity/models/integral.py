@@ -116,11 +116,9 @@ def find_integral(evidence, search, job, method, start):
     """
     if job.stopped:
         return None, None, None, None, search.status
-    if method != "mode" and search.status != CONVERGED_STATUS:
-        message = f"there is no integral over hyperparameters: the search for their maximum ended with: {search.status}"
-        warn(message, NumericalWarning)
-        return None, None, None, None, search.status
     try:
+        if method != "mode" and search.status != CONVERGED_STATUS:
+            raise ArithmeticError(f"the search for their maximum ended with: {search.status}")
         return *integrate_posterior(evidence, search, job, method, start), search.status
     except StoppedIntegral:
         return None, None, None, None, STOPPED_STATUS

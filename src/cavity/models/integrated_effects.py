@@ -152,7 +152,7 @@ class IntegratedEffects:
         name = ", ".join(map(str, effect)) if isinstance(effect, tuple) else str(effect)
         if isinstance(effect, numbers.Integral):
             name = f"f of {'row' if new_rows is None else 'new row'} {effect}"
-            if X is None and new_rows is None and hasattr(self, "coefficient_names"):
+            if X is None and new_rows is None and self._row_arguments:
                 raise error_of("X", "must be the rows of the fit for f of one of them, or new_rows others, got neither")
         if check_choice(method, "method", MARGINAL_METHODS) != CUMULANTS_METHOD:
             return self._correct_by_rows(effect, name, method, X, arguments, new_rows)

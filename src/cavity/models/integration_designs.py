@@ -132,13 +132,12 @@ def _weigh_neighbours(z, others):
     """
     if not others:
         return []
-    distances = np.sum((np.array(others) - z) ** 2, axis=1)
-    nearest = np.argsort(distances, kind="stable")[:MAX_NEIGHBOURS]
-    points = np.array(others)[nearest]
-    gram = np.exp(-0.5 / SMOOTH_LENGTH**2 * np.sum((points[:, None] - points) ** 2, axis=-1)) + CONSTANT_VARIANCE
-    gram[np.diag_indices(len(gram))] += NEIGHBOUR_NOISE
-    to_z = np.exp(-0.5 / SMOOTH_LENGTH**2 * distances[nearest]) + CONSTANT_VARIANCE
-    return list(zip(nearest.tolist(), np.linalg.solve(gram, to_z).tolist(), strict=True))
+    points = np.array(others)
+    nearest = np.argsort(np.sum((points - z) ** 2, axis=1), kind="stable")[:MAX_NEIGHBOURS]
+    points = np.vstack([z, points[nearest]])
+    covariances = np.exp(-0.5 / SMOOTH_LENGTH**2 * np.sum((points[:, None] - points) ** 2, axis=-1)) + CONSTANT_VARIANCE
+    gram = covariances[1:, 1:] + NEIGHBOUR_NOISE * np.eye(len(nearest))
+    return list(zip(nearest.tolist(), np.linalg.solve(gram, covariances[0, 1:]).tolist(), strict=True))
 
 
 def _walk_grid(evaluate, m, top):

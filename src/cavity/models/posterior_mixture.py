@@ -46,8 +46,11 @@ class PosteriorMixture:
         """The joint covariance of some effects, (m, m)."""
         index = np.asarray(index)
         difference = np.stack([point.mean[index] for point in self.points]) - self.mean[index]
-        within = sum(weight * point.covariance(index) for weight, point in zip(self.weights, self.points, strict=True))
-        return within + difference.T @ (self.weights[:, None] * difference)
+        return self._average_covariances(index) + difference.T @ (self.weights[:, None] * difference)
+
+    def _average_covariances(self, index):
+        """The mean of the joint covariances of some effects at the points, (m, m)."""
+        return sum(weight * point.covariance(index) for weight, point in zip(self.weights, self.points, strict=True))
 
     def predict_at_points(self, rows, *arguments):
         """Means and variances (P, N) at the points, of rows (N, n) and what else `predict` of a point takes."""

@@ -59,7 +59,7 @@ MAX_LAST_STEPS, MAX_LAST_LENGTH, LAST_LENGTH = 3, 0.1, 1e-5  # of Newton's steps
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter, by the sign of the way there
     ("NegativeBinomial", "dispersion", 1.0): "; the data are consistent with Poisson counts",
-    ("ZeroInflatedNegativeBinomial", "dispersion", 1.0): "; the data are consistent with other Poisson counts",
+    ("ZeroInflatedNegativeBinomial", "dispersion", 1.0): "; the data are consistent with Poisson counts and zeros",
     ("BetaBinomial", "precision", 1.0): "; the data are consistent with binomial successes",
     ("StudentT", "degrees_of_freedom", 1.0): "; the data are consistent with Gaussian noise",
     ("Gaussian", "noise_variance", -1.0): "; the data are consistent with y that has no noise beside the terms",

@@ -75,6 +75,11 @@ def find_rest_slope(features):
     return max(CONVERGED_SLOPE, SLOPE_ROUNDING * len(features))
 
 
+def find_held(free, slope, low, high):
+    """Return which free numbers are at an end of their range beyond which the log evidence rises, (A, k)."""
+    return ((free <= low) & (slope < 0)) | ((free >= high) & (slope > 0))
+
+
 def _take(value, index):
     if isinstance(value, np.ndarray):
         return value[index]
@@ -305,7 +310,7 @@ class BatchSolver:
     def _climb(self, state, slope, curvature):
         """Return the free numbers after a step uphill, and the curvatures (A, k, k); at rest in all they stay."""
         low, high = self.bounds[0][state.number], self.bounds[1][state.number]
-        held = ((state.free <= low) & (slope < 0)) | ((state.free >= high) & (slope > 0))
+        held = find_held(state.free, slope, low, high)
         bends = _update_curvature(state, slope, curvature)
         free_bends = np.where(held[:, :, None] | held[:, None, :], 0.0, bends)
         free_bends[:, *np.diag_indices(slope.shape[1])] -= held
@@ -317,8 +322,7 @@ class BatchSolver:
     def _is_at_rest(self, state, slope):
         """Return which free numbers have no slope, or are at the end of their range, (A, k)."""
         low, high = self.bounds[0][state.number], self.bounds[1][state.number]
-        beyond = ((state.free <= low) & (slope < 0)) | ((state.free >= high) & (slope > 0) & np.isfinite(slope))
-        return (np.abs(slope) <= self.least_slope) | beyond
+        return (np.abs(slope) <= self.least_slope) | (find_held(state.free, slope, low, high) & (slope < np.inf))
 
     def _differentiate(self, state, m, v, log_z):
         """Return first and second derivatives of (1) and (2) in the free numbers, (A, k) each."""

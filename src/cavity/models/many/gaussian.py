@@ -23,7 +23,7 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.linear.evidence_search import MIN_FALL_NATS
-from cavity.models.many.batch import MAX_NEWTON_STEP, BatchSolution, find_rest_slope
+from cavity.models.many.batch import MAX_NEWTON_STEP, BatchSolution, find_held, find_rest_slope
 from cavity.models.many.beliefs import factorise
 from cavity.models.search import FAR_LOG_STEP
 from cavity.models.standard_errors import MIN_STANDARD_CURVATURE
@@ -244,7 +244,7 @@ def _find_steps(best, number, free, bounds, least):
     """Return steps uphill of some responses, (A, k), and which are at rest, (A,): slopes up to `least` are none."""
     slope, hessian = best.slope[number].copy(), best.hessian[number].copy()
     low, high = bounds[0][number], bounds[1][number]
-    held = ((free[number] <= low) & (slope < 0)) | ((free[number] >= high) & (slope > 0))
+    held = find_held(free[number], slope, low, high)
     is_done = np.all((np.abs(slope) <= least) | held, axis=1)
     if not slope.shape[1]:
         return slope, is_done

@@ -170,12 +170,11 @@ class Effects:
 class EffectsMixture(PosteriorMixture):
     """A mixture of `Effects` on one pattern."""
 
-    def covariance(self, index):
-        """The joint covariance of some effects, (m, m): that of the points is read where the pattern has all pairs."""
-        index, mode = np.asarray(index), self.points[0]
+    def _average_covariances(self, index):
+        """The mean of the joint covariances at the points, (m, m), which is read where the pattern has all pairs."""
+        mode = self.points[0]
         keys = np.minimum(index, index[:, None]) * len(mode.mean) + np.maximum(index, index[:, None])
         places = np.minimum(np.searchsorted(mode.keys, keys), len(mode.entries) - 1)
         if not np.array_equal(mode.keys[places], keys):
-            return super().covariance(index)
-        apart = np.stack([point.mean[index] for point in self.points]) - self.mean[index]
-        return self.inverse[places] + apart.T @ (self.weights[:, None] * apart)
+            return super()._average_covariances(index)
+        return self.inverse[places]

@@ -51,7 +51,7 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     problem = make_problem(model, fixed, rows, resolved, inputs.terms, match(inputs.terms), run)
     labels = resolved.kept | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
-    learnt = [component_names(term)[0] for term, given in _pairs(inputs, match) if given is None]
+    learnt = [component_names(term)[0] for term, setting in _pairs(inputs, match) if setting is None]
     problem = problem.with_priors(model.priors, list_targets(inputs.terms), learnt)
     posterior = run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
     prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
@@ -75,13 +75,14 @@ def _check_terms(terms):
             raise arrays.error_of("effects", message)
 
 
-def make_problem(model, fixed, rows, resolved, terms, given, run):
+def make_problem(model, fixed, rows, resolved, terms, fixed_settings, run):
     """Return the `ManyProblem` of a mixed model; `fixed` are the settings of its fixed effects."""
     effects = [term.Z * (term.codes[:, None] == np.arange(len(term.levels))) for term in terms]
     starts = np.cumsum([resolved.rows.X.shape[1], *(part.shape[1] for part in effects)])
-    groups = [slice(*map(int, span)) for span, value in zip(pairwise(starts), given, strict=True) if value is None]
-    sds = [1.0 if value is None else float(np.sqrt(value[0, 0])) for value in given]
-    solve_alone = partial(_solve_alone, model, list_open_parameters(fixed.likelihood), terms, given)
+    spans = zip(pairwise(starts), fixed_settings, strict=True)
+    groups = [slice(*map(int, span)) for span, setting in spans if setting is None]
+    sds = [1.0 if setting is None else float(np.sqrt(setting[0, 0])) for setting in fixed_settings]
+    solve_alone = partial(_solve_alone, model, list_open_parameters(fixed.likelihood), terms, fixed_settings)
     choice, scale = PriorChoice.of(fixed, rows, resolved), np.repeat(sds, np.diff(starts))
     columns, in_use = np.hstack(effects), resolved.rows.in_use
     matrix = sparse.csr_array(np.hstack([resolved.rows.X, columns]))

@@ -252,9 +252,9 @@ class MixedGLM(ManyMixedResponses, Frozen):
             If a stopping rule was not met, or the log evidence grows without bound as noise that is learnt goes to 0
             (y is constant, or fitted exactly); the posterior is returned all the same, with ``converged=False``.
         NumericalWarning
-            If the log evidence has no maximum in a standard deviation, which is then taken for 0 as far as the data
-            tell; if y holds one class or no count above 0, from which none is found; if a column separates the
-            observations, as for `GLM`.
+            If the log evidence has no maximum in a standard deviation, which is then at an end of its range; if y holds
+            one class or no count above 0, from which none is found; if a column separates the observations, as for
+            `GLM`.
 
         Notes
         -----

@@ -4,7 +4,7 @@ The range is cut into panels for Gauss-Legendre rules of 16 nodes, so short that
 deviations of the local Gaussian and that the nearest pole of p is at least 4/3 half-widths from its middle.
 """
 
-from libc.math cimport M_PI, NAN, fabs, sqrt
+from libc.math cimport M_PI, NAN, fabs, frexp, ldexp, sqrt
 
 from cavity._core.log_densities cimport Density, Slopes, evaluate_slopes, log_mean
 from cavity._core.quadrature_nodes cimport NODES, gauss_nodes, gauss_weights
@@ -170,7 +170,7 @@ cdef inline void add_panel(int kind, Tile *t, double middle, double half) noexce
                 far_node(kind, t, x[j], &at)
                 g[j], change[j], l2[j] = at.h, at.change, at.l2
     for j in range(NODES):
-        g[j] = half * gauss_weights[j] * cv_exp(g[j])
+        g[j] = half / t.step[0] * gauss_weights[j] * cv_exp(g[j])
     for j in range(NODES):
         total += g[j]
         first += g[j] * x[j]
@@ -205,7 +205,9 @@ cdef inline void add_panels(int kind, Tile *t) noexcept nogil:
     cdef Density p
     cdef Slopes here
     cdef double left, right, steepness
-    cdef int panels = 0
+    cdef int panels = 0, exponent
+    frexp(sqrt(t.v[0]), &exponent)
+    t.step[0] = ldexp(1.0, exponent)                        # else g x^2 underflows in small units of f
     density(t, 0, &p)
     if kind != STUDENT_T:
         t.left[0], t.right[0] = -find_end(kind, t, &p, -1.0), find_end(kind, t, &p, 1.0)

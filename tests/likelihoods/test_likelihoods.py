@@ -522,6 +522,22 @@ def test_noise_does_not_know_where_zero_is(likelihood, y, mean, shift, sd):
     np.testing.assert_allclose(other[2], result[2], rtol=AT_REST, atol=AT_REST / sd**2)
 
 
+@pytest.mark.parametrize("exponent", [-498, -353, 353, 498])
+@pytest.mark.parametrize("likelihood", [Gaussian, Laplace, StudentT])
+def test_noise_in_units_of_any_size(likelihood, exponent):
+    """Powers of two, of which squares are numbers still, round nothing."""
+    rng, unit = np.random.default_rng(0), np.ldexp(1.0, exponent)
+    y, mean, sd = 2 * rng.normal(size=60), 2 * rng.normal(size=60), 10 ** rng.uniform(-2, 3, 60)
+    likelihood, other = (
+        {Gaussian: lambda s: Gaussian(s * s), Laplace: Laplace, StudentT: lambda s: StudentT(4.0, s)}[likelihood](s)
+        for s in (0.3, 0.3 * unit)
+    )
+    expected, result = likelihood.log_tilted(y, mean, sd**2), other.log_tilted(y * unit, mean * unit, (sd * unit) ** 2)
+    np.testing.assert_allclose(result[0] + np.log(unit), expected[0], atol=INTEGRAL)
+    np.testing.assert_allclose(result[1] * unit, expected[1], rtol=SUMS)
+    np.testing.assert_allclose(result[2] * unit**2, expected[2], rtol=SUMS)
+
+
 @given(mean=st.floats(-20, 20), sd=SD, cuts=st.lists(st.floats(-10, 10), min_size=1, max_size=5, unique=True))
 def test_ordered_classes_sum_to_one(mean, sd, cuts):
     grades = OrderedProbit(sorted(cuts))

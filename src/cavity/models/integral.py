@@ -360,7 +360,7 @@ def _correct_effects(point, parts):
         skew = 0.0
         for block, block_matrix in zip(blocks, matrices, strict=True):
             scaled = (block_matrix @ covariance.T).T / sd[block]
-            of_block = TiltedCumulants(*(values[block] for values in cumulants))
+            of_block = TiltedCumulants(cumulants.third[block], cumulants.fourth[block])
             added, factors[index] = correct_marginals(of_block, scaled, correlations)
             skew = skew + added
         skewness[index] = skew

@@ -156,15 +156,8 @@ def integrate_posterior(evidence, search, job, method, start):
         warn(f"there is no integral: the maximum of the posterior is at a bound of {', '.join(ends)}", NumericalWarning)
         chosen = []
     if chosen:
-        hessian = curvature(Evaluations(evidence, vector), mode, index, job.stage("curvature"))
-        if job.stopped:
-            raise StoppedIntegral
-        if hessian is None or not np.linalg.eigvalsh(hessian)[0] > 0:
-            warn(
-                "there is no integral: the posterior of hyperparameters has no maximum of full curvature",
-                NumericalWarning,
-            )
-            chosen = []
+        hessian = _find_hessian(evidence, vector, mode, index, job)
+        chosen = [] if hessian is None else chosen
     evidence = evidence.for_integral(start)
     scales = {labels[i]: vector.priors[labels[i]][1] for i in chosen}
     job, counter, n_failed = job.stage("integral"), count(1), 0
@@ -197,6 +190,17 @@ def integrate_posterior(evidence, search, job, method, start):
             NumericalWarning,
         )
     return _summarise_points(points, method, [labels[i] for i in chosen], vector, n_failed)
+
+
+def _find_hessian(evidence, vector, mode, index, job):
+    """Return minus the second derivatives at a maximum in some numbers; None, with a warning, if not all are there."""
+    hessian = curvature(Evaluations(evidence, vector), mode, index, job.stage("curvature"))
+    if job.stopped:
+        raise StoppedIntegral
+    if hessian is not None and np.linalg.eigvalsh(hessian)[0] > 0:
+        return hessian
+    warn("there is no integral: the posterior of hyperparameters has no maximum of full curvature", NumericalWarning)
+    return None
 
 
 def _has_room(vector, x, k):

@@ -6,7 +6,7 @@ from cavity._core.quadrature_nodes cimport hermite_counts, hermite_logs, hermite
 from cavity._core.quadrature_panels cimport add_panels
 from cavity._core.quadrature_steps cimport (
     MAX_NEWTON_STEPS, begin_anchor, bound_curvature, choose_narrow_rule, choose_rule, concave_range, end_anchor,
-    find_top, find_unit, finish_site, improve_anchor, is_adaptive, is_concave, move_left_end, move_right_end, place_narrow_nodes,
+    find_top, find_unit, finish_site, improve_anchor, is_adaptive, move_left_end, move_right_end, place_narrow_nodes,
     place_nodes, student_anchor, student_range, weigh_node,
 )
 from cavity._core.response_steps cimport (

@@ -45,7 +45,7 @@ cdef extern from *:
     # if v l'' is less at the anchor: where l' and l'' are small they may be far larger at the ends
     const double FAINT_END_NATS "CV_FAINT_END_NATS", FAINT_BEND "CV_FAINT_BEND"
     const double AIM_NATS "CV_AIM_NATS"                  # that ends which are tried have to spare
-    const double MIN_ANCHOR_BEND "CV_MIN_ANCHOR_BEND"    # of a step uphill, in slopes: where l is a line, steps are of 20
+    const double MIN_ANCHOR_BEND "CV_MIN_ANCHOR_BEND"    # of a step uphill, in slopes: steps are of 20 where l is a line
     const double MAX_ZERO_SHARE "CV_MAX_ZERO_SHARE"      # of the way to the zeros of p
 
 cdef enum:

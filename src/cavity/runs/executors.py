@@ -209,7 +209,10 @@ class Threads:
         A task is `grain` calls: handing one to a thread costs some 50 microseconds. Calls with one `key` take about the
         same time; it is the code of the function by default.
         """
-        if self.count < 2 or self._process != os.getpid() or _inside.get():  # a forked child has no threads
+        is_single = isinstance(arguments, list | tuple) and len(arguments) < 2
+        if (
+            is_single or self.count < 2 or self._process != os.getpid() or _inside.get()
+        ):  # a forked child has no threads
             yield from (function(*call_arguments) for call_arguments in arguments)
             return
         if not self.is_adaptive:

@@ -120,7 +120,7 @@ class StreamingGPState(SparsePosterior):
     def classes(self) -> tuple[Any, ...] | None:
         """The values that labels stand for, in their order.
 
-        None where y was 0 and 1, -1 and 1, truth values, or the numbers of classes.
+        None where y was 0 and 1, -1 and 1, or the numbers of classes.
         """
         return self._now.classes
 

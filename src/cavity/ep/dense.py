@@ -292,9 +292,8 @@ class Dense(Geometry):
         n, count = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
         if n <= count or not self._goes_one_by_one(sites):
             return slice(0, n)
-        edges = np.arange(count + 1) * n // count
-        first, length = edges[:-1], np.diff(edges)
-        rows = first + (np.arange(count) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
+        edges = np.arange(count + 1) * n // count  # of runs; no period of rows is that of those chosen
+        rows = edges[:-1] + (np.arange(count) * GOLDEN_STEP % 2**16 * np.diff(edges) >> 16)
         # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
         for _, x in self._read_in_turn(rows, SWEEP_ROWS):
             spread = x * self.root if self.root.ndim == 1 else x @ self.root

@@ -9,6 +9,9 @@ from cavity._core.quadrature_steps cimport (
     find_top, find_unit, finish_site, improve_anchor, is_adaptive, move_left_end, move_right_end, place_narrow_nodes,
     place_nodes, student_anchor, student_range, weigh_node,
 )
+from cavity._core.response_steps cimport (
+    ANCHOR_STEPS, END_STEPS, begin_ends, choose_response_rule, keep_curved_anchor, move_curved_anchor, move_end,
+)
 from cavity._core.simd cimport CV_LANES
 from cavity._core.site_integrands cimport (
     INTEGRAND_FIELDS, Lanes, Tile, copy_lane, evaluate_nodes, evaluate_slopes_of, spread,
@@ -88,6 +91,46 @@ cdef inline void finish_sites(Tile *t, int lanes) noexcept nogil:
             finish_site(t, i)
 
 
+cdef inline template find_response_rule_in(int kind, Tile *t, int lanes) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef double curved = 0.0
+    cdef int _step
+    for i in range(lanes):
+        curved += t.is_curved[i]
+    if curved > 0.0:
+        for _step in range(ANCHOR_STEPS):
+            for i in range(lanes):
+                move_curved_anchor(t, i)
+            evaluate_slopes_of(kind, t, lanes)
+            for i in range(lanes):
+                keep_curved_anchor(t, i)
+        for i in range(lanes):
+            end_anchor(kind, t, i)
+    for i in range(lanes):
+        begin_ends(kind, t, i)
+    for _step in range(END_STEPS):
+        for i in range(lanes):
+            t.node_x[i] = t.grow_left[i]
+        evaluate_nodes(kind, t, lanes)
+        for i in range(lanes):
+            move_end(kind, t, i, -1.0, &t.left[i], &t.grow_left[i])
+        for i in range(lanes):
+            t.node_x[i] = t.grow_right[i]
+        evaluate_nodes(kind, t, lanes)
+        for i in range(lanes):
+            move_end(kind, t, i, 1.0, &t.right[i], &t.grow_right[i])
+    for i in range(lanes):
+        choose_response_rule(kind, t, i)
+
+
+cdef inline void find_response_rule(int kind, Tile *t, int lanes) noexcept nogil:
+    """Steps 2 and 4 of response_steps.pxd."""
+    if lanes == 1:
+        find_response_rule_in(kind, t, 1)
+    else:
+        find_response_rule_in(kind, t, CV_LANES)
+
+
 cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     """Steps 1 to 4, but for the sums."""
     cdef Py_ssize_t i
@@ -112,7 +155,10 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     narrow = 0.0
     for i in range(lanes):
         narrow += 1.0 if t.rule[i] > 0.0 else 0.0
-    if narrow == lanes or is_adaptive(kind):
+    if narrow == lanes:
+        return
+    if is_adaptive(kind):
+        find_response_rule(kind, t, lanes)
         return
     for i in range(lanes):
         if kind == STUDENT_T:

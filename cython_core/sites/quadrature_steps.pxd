@@ -71,7 +71,7 @@ cdef enum:
 
 
 cdef inline bint is_adaptive(int kind) noexcept nogil:
-    """Whether wide cavities have the rule of adaptive_quadrature.pxd in place of steps 2, 4 and 5."""
+    """Whether steps 2 and 4 are those of response_steps.pxd, and 5 the rule of adaptive_quadrature.pxd."""
     return (kind == TRUNCATED or kind == ZERO_MIXTURE or kind == LOGISTIC_INTERVAL or kind == TWEEDIE or kind == BETA
             or kind == BETA_BINOMIAL)
 
@@ -125,8 +125,12 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
         low, high = below if far else low, above if far else high
         start = high if far | rises else m
         start = newton if (newton < start) & (newton > low) else start
-    elif kind == TWEEDIE:                                   # p is highest at 0
-        below, above = m if m < 0.0 else 0.0, m if m > 0.0 else 0.0
+    elif kind == TWEEDIE:
+        # p is highest at 0; e y (exp(a f) - exp(-b f)) = (m - f)/v, at most m/v, if that is positive
+        far = m > 0.0
+        above = cv_log_1p(fabs(m) / (v * p.power * p.y)) / (p.a if far else p.b)
+        below, above = 0.0 if far else -above, above if far else 0.0
+        below, above = below if far | (below > m) else m, above if (above < m) | (not far) else m
         low, high = low if low > below else below, high if high < above else above
     elif kind == TRUNCATED and p.a > 0.0:
         # l' is above -a exp(f), so that t = m - f has t exp(t) < c, c = a v exp(m), and t < log(1 + c) at the mode; it
@@ -138,7 +142,8 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
         high = high if (above > high) | (above < low) else above
         start = high
     if kind != POISSON and kind != TRUNCATED:
-        start = newton if (newton > low) & (newton < high) else m
+        start = high if m > high else (low if m < low else m)
+        start = newton if (newton > low) & (newton < high) else start
     t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
 
 
@@ -364,25 +369,34 @@ cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) n
     out[0] = d if d < farthest else farthest
 
 
+cdef inline template widen_step(const Tile *t, Py_ssize_t i, double d, double grown, double *widest) noexcept nogil:
+    """To what (1) allows at d."""
+    cdef double step = 2.0 * M_PI * d / (ACCURACY_NATS + grown + 0.5 * d * d / t.v[i])
+    widest[0] = step if step > widest[0] else widest[0]
+
+
+cdef inline template place_steps(Tile *t, Py_ssize_t i, double widest, bint far) noexcept nogil:
+    cdef double span = t.right[i] - t.left[i], count = ceil(span / widest), step
+    count = count if (count <= MAX_NODES) & (not far) else 0.0
+    step = span / count
+    step = step if count > 0.0 else 1.0
+    t.count[i], t.step[i] = 0.0 if t.rule[i] > 0.0 else count, t.step[i] if t.rule[i] > 0.0 else step
+
+
 cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """Spacing and number of nodes: 0 where they would be more than MAX_NODES, or so far that terms lose digits.
 
     Lanes with a narrow rule keep it.
     """
-    cdef double widest = 0.0, span = t.right[i] - t.left[i], d, grown, step, count
+    cdef double widest = 0.0, d, grown
     cdef bint far = (kind == POISSON or kind == NEGATIVE_BINOMIAL) and ((t.right[i] > 64.0) | (t.left[i] < -64.0))
     cdef int _try
     strip(kind, t, i, &d)
     for _try in range(2):
         growth(kind, t, i, d, &grown)
-        step = 2.0 * M_PI * d / (ACCURACY_NATS + grown + 0.5 * d * d / t.v[i])                        # (1)
-        widest = step if step > widest else widest
+        widen_step(t, i, d, grown, &widest)
         d = 0.75 * d
-    count = ceil(span / widest)
-    count = count if (count <= MAX_NODES) & (not far) else 0.0
-    step = span / count
-    step = step if count > 0.0 else 1.0
-    t.count[i], t.step[i] = 0.0 if t.rule[i] > 0.0 else count, t.step[i] if t.rule[i] > 0.0 else step
+    place_steps(t, i, widest, far)
 
 
 cdef inline template place_nodes(Tile *t, cv8 j) noexcept nogil:

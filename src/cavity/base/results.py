@@ -253,7 +253,7 @@ def list_name_rows(posterior):
     columns, classes = posterior.columns, getattr(posterior, "classes", None)
     weights = getattr(posterior, "coefficient_names", None)
     lines = [] if columns is None else [("weights of" if weights else "columns of X", join_names(weights or columns))]
-    if classes is not None:
+    if classes is not None and not isinstance(classes[0], bool):
         lines.append(("classes", f"{join_names(classes)}; larger values speak for the last"))
     dropped = getattr(posterior, "dropped", None)
     return lines if dropped is None else [*lines, ("missing", str(dropped))]
@@ -277,7 +277,7 @@ def list_notes(posterior):
     if getattr(posterior, "dropped", None) is not None:
         worth = (*worth, str(posterior.dropped))
     classes = getattr(posterior, "classes", None) or ()
-    if len(classes) == 2:
+    if len(classes) == 2 and not isinstance(classes[0], bool):
         worth = (f"larger values speak for {classes[1]!r}", *worth)
     bins = getattr(posterior.model, "bins", None) if hasattr(posterior, "model") else None
     if bins is not None and posterior.n_sites is not None:

@@ -159,6 +159,7 @@ class MixedEvidence(LinearEvidence):
         super().__init__(problem, vector, threads, options)
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood
+        self._first_sums = None, None  # first sites, and their sums over rows
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -230,7 +231,10 @@ class MixedEvidence(LinearEvidence):
             first = geometry.first(self.sites(settings.likelihood), self.options)
             self.start = (geometry.vector(), geometry.vector()) if first is None else first
         directions = PriorDirections(geometry, problem, self.vector) if informs else None
-        sums = geometry.gather(*self.start) if sums is None else sums
+        if sums is None:
+            if self._first_sums[0] is not self.start:
+                self._first_sums = self.start, geometry.gather(*self.start)
+            sums = self._first_sums[1]
         belief = geometry.belief(*sums, find_directions=directions and directions.find)
         if belief is None:
             return None

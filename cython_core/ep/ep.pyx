@@ -6,10 +6,10 @@ equations in this file are those of the book, with a fraction f of the site in t
 
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from cavity._core.lane_sums cimport aligned
-from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
+from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store, template
 from cavity._core.simd cimport CV_LANES, cv_combine
 from cavity._core.site_calls cimport connect, tilted
 from cavity._core.site_rows cimport (
@@ -194,12 +194,18 @@ def sweep_values(int kind, const double[::1] parameters,
     return done
 
 
+cdef enum:
+    MAX_STEPS = 4                            # lanes of a panel: 32 numbers
+    PANEL_LANES = CV_STEP
+
 cdef struct Weights:                         # q(a) = N(mean, covariance), rows of whole lanes, 0 beyond the last column
     Py_ssize_t n_columns, width
     double *mean                             # (width,)
-    double *covariance                       # (D, width)
+    double *covariance                       # panels (D, 8 PANEL_LANES), the last one narrower
     double *x                                # (SITE_ROWS, width): rows of the design
     double *spread                           # (width,): V x, V the covariance
+    double *later                            # (width,): the same of the row after
+    double *scaled                           # (width,): a multiple of spread
     double *lanes                            # (CV_LANES,), aligned: in one line of the cache
 
 
@@ -220,15 +226,54 @@ cdef inline void copy_rows(double *to, Py_ssize_t to_width, const double *rows, 
             to[i * to_width + j] = rows[i * width + j]
 
 
-cdef inline void find_spread(const Weights *q, const double *x) noexcept nogil:
-    """spread = covariance x."""
-    cdef Py_ssize_t lane, j
-    cdef cv8 total
-    for lane in range(q.width // CV_LANES):
-        total = cv8_set(0.0)
-        for j in range(q.n_columns):
-            total = cv8_add(total, cv8_mul(cv8_set(x[j]), cv8_load(q.covariance + j * q.width + lane * CV_LANES)))
-        cv8_store(q.spread + lane * CV_LANES, total)
+cdef inline void copy_panels(const Weights *q, double *covariance, bint back) noexcept nogil:
+    """Copy the covariance (D, D) into panels, or back."""
+    cdef Py_ssize_t first = 0, wide, d = q.n_columns
+    while first < d:
+        wide = min(q.width - first, <Py_ssize_t>(PANEL_LANES * CV_LANES))
+        if back:
+            copy_rows(covariance + first, d, q.covariance + first * d, wide, d, min(wide, d - first))
+        else:
+            copy_rows(q.covariance + first * d, wide, covariance + first, d, d, min(wide, d - first))
+        first += wide
+
+
+cdef inline template pass_panel(Py_ssize_t count, const Weights *q, Py_ssize_t first, const double *x) noexcept nogil:
+    """What pass_over does, in a panel of 8 count columns."""
+    cdef double *row = q.covariance + first * q.n_columns
+    cdef const double *scaled = q.scaled     # local: no store below can change it
+    cdef Py_ssize_t n = q.n_columns
+    cdef cv8 total[MAX_STEPS]
+    cdef cv8 own[MAX_STEPS]
+    cdef cv8 at
+    cdef Py_ssize_t j, g
+    for g in range(count):
+        total[g], own[g] = cv8_set(0.0), cv8_load(q.spread + first + g * CV_LANES)
+    for j in range(n):
+        for g in range(count):
+            at = cv8_add(cv8_load(row + g * CV_LANES), cv8_mul(cv8_set(scaled[j]), own[g]))
+            cv8_store(row + g * CV_LANES, at)
+            total[g] = cv8_add(total[g], cv8_mul(cv8_set(x[j]), at))
+        row += count * CV_LANES
+    for g in range(count):
+        cv8_store(q.later + first + g * CV_LANES, total[g])
+
+
+cdef void pass_over(Weights *q, const double *x) noexcept nogil:
+    """covariance += scaled spread', then spread = covariance x: once through memory."""
+    cdef Py_ssize_t first = 0, wide
+    while first < q.width:
+        wide = min((q.width - first) // CV_LANES, <Py_ssize_t>PANEL_LANES)
+        if wide == 4:
+            pass_panel(4, q, first, x)
+        elif wide == 3:
+            pass_panel(3, q, first, x)
+        elif wide == 2:
+            pass_panel(2, q, first, x)
+        else:
+            pass_panel(1, q, first, x)
+        first += wide * CV_LANES
+    q.spread, q.later = q.later, q.spread
 
 
 cdef inline void add_scaled(double *a, double factor, const double *b, Py_ssize_t width) noexcept nogil:
@@ -240,7 +285,7 @@ cdef inline void add_scaled(double *a, double factor, const double *b, Py_ssize_
 
 
 cdef Py_ssize_t visit_rows(
-    const Weights *q, Rows *rows, Py_ssize_t at, Py_ssize_t n,       # rows at..at+n-1 of them, which are q.x
+    Weights *q, Rows *rows, Py_ssize_t at, Py_ssize_t n,             # rows at..at+n-1 of them, which are q.x
     const double *base, Py_ssize_t bases, double *tau, double *rho, double up, double down, double *total,
 ) noexcept nogil:
     """The loop of `sweep_rows`: how many sites are skipped; adds the log normalisers of the others to the total."""
@@ -249,17 +294,18 @@ cdef Py_ssize_t visit_rows(
     cdef Renewal new
     for i in range(at, at + n):
         x = q.x + (i - at) * q.width
-        find_spread(q, x)
+        pass_over(q, x)
         if not renew(rows, i, base[i * bases] + dot(q, x, q.mean), dot(q, x, q.spread), tau[i], rho[i],
                      up, down, &new):
             skipped += 1
+            memset(q.spread, 0, q.width * sizeof(double))
             continue
         total[0] += new.log_z
         tau[i] += new.tau
         rho[i] += new.rho
         add_scaled(q.mean, new.shift, q.spread, q.width)      # mean += shift V x, V -= shrink V x (V x)'  (3.70)
         for j in range(q.n_columns):
-            add_scaled(q.covariance + j * q.width, -new.shrink * q.spread[j], q.spread, q.width)
+            q.scaled[j] = -new.shrink * q.spread[j]
     return skipped
 
 
@@ -280,23 +326,25 @@ def sweep_rows(int kind, const double[::1] parameters,
     cdef Py_ssize_t tile, at, size, skipped = 0, bases = 1 if base.shape[0] > 1 else 0
     cdef double total = 0.0
     cdef Weights q
-    cdef void *memory = calloc((d + 2 + SITE_ROWS) * width + 2 * CV_LANES, sizeof(double))
+    cdef void *memory = calloc((d + 4 + SITE_ROWS) * width + 2 * CV_LANES, sizeof(double))
     if memory == NULL:
         raise MemoryError
     q.n_columns, q.width, q.covariance = d, width, aligned(memory)
     q.mean = q.covariance + d * width
-    q.spread, q.lanes = q.mean + width, q.mean + 2 * width
+    q.spread, q.later, q.scaled = q.mean + width, q.mean + 2 * width, q.mean + 3 * width
+    q.lanes = q.scaled + width
     q.x = q.lanes + CV_LANES
     with nogil:
         copy_rows(q.mean, width, &mean[0], d, 1, d)
-        copy_rows(q.covariance, width, &covariance[0, 0], d, d, d)
+        copy_panels(&q, &covariance[0, 0], False)
         for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
             at = tile * SITE_ROWS
             size = min(<Py_ssize_t>SITE_ROWS, n - at)
             copy_rows(q.x, width, &x[at, 0], d, size, d)     # before they are read in lanes
             skipped += visit_rows(&q, &rows, at, size, &base[0], bases, &tau[0], &rho[0], up, down, &total)
+        pass_over(&q, q.x)                                   # what the last row has changed
         copy_rows(&mean[0], d, q.mean, width, 1, d)
-        copy_rows(&covariance[0, 0], d, q.covariance, width, d, d)
+        copy_panels(&q, &covariance[0, 0], True)
         free(memory)
     return skipped, total
 

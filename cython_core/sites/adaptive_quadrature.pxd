@@ -1,4 +1,4 @@
-"""The rule of wide cavities for kinds without a bound of their own: its error is what refinement changes.
+"""The rule of cavities that are too wide for that of response_steps.pxd: its error is what refinement changes.
 
 With h = l + log N(f; m, v), as in quadrature_steps.pxd:
 

@@ -73,12 +73,14 @@ def test_codes_stay_what_they_are():
         [0, 1, 1],
         [-1, 1, 1],
         [True, False],
+        [True, True],
         [1, 1],
         np.array([0.0, 1.0]),
         pd.Series([True, False], dtype="boolean"),
+        pd.Series([True, False], dtype=object),
     ):
         result, classes = encode_labels(y, Probit())
-        assert classes is None
+        assert classes == ((False, True) if isinstance(y[0], bool | np.bool) else None)
         np.testing.assert_array_equal(result, np.asarray(y, dtype=float))
     y = np.array([0.0, 1.0])
     assert encode_labels(y, Probit())[0] is y
@@ -179,7 +181,7 @@ def test_models_speak_in_labels(tmp_path):
         (cavity.StreamingGP(RBF, Probit()), {"learn": False}),
     ):
         posterior, plain = model.fit(X, text, **options), model.fit(X, label, **options)
-        assert (posterior.classes, plain.classes) == (("healthy", "ill"), None)
+        assert (posterior.classes, plain.classes) == (("healthy", "ill"), (False, True))
         np.testing.assert_array_equal(posterior.predict_proba(X), plain.predict_proba(X))
         if posterior.kind != "logistic_regression":
             np.testing.assert_array_equal(posterior.log_density(X, text), plain.log_density(X, label))
@@ -189,6 +191,9 @@ def test_models_speak_in_labels(tmp_path):
         if not (posterior.kind == "glm" and isinstance(model.likelihood, Own)):
             posterior.save(tmp_path / "p.npz")
             assert cavity.load(tmp_path / "p.npz").classes == ("healthy", "ill")
+    draws = plain.sample_y(X, 2, 0)
+    assert draws.dtype == bool
+    assert plain.update(X[:2], [0, 1]).classes == (False, True)
     posterior = cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(
         X, np.where(label, np.datetime64("2020-01-02"), np.datetime64("2020-01-01"))
     )
@@ -198,7 +203,8 @@ def test_models_speak_in_labels(tmp_path):
 
 def test_probabilities_under_the_names_of_classes():
     frame = pd.DataFrame({"x": [-1.0, 0.5, 1.0, -0.5]}, index=[7, 7, 3, 1])
-    for y, columns in ((TEXT, ["no", "yes"]), ([0, 1, 1, 0], [0, 1])):
+    truth = [False, True, True, False]
+    for y, columns in ((TEXT, ["no", "yes"]), ([0, 1, 1, 0], [0, 1]), (truth, [False, True])):
         for model in (
             cavity.GLM(Probit(), prior_variance=1.0, intercept=False),
             cavity.LogisticRegression(intercept=False),
@@ -206,6 +212,7 @@ def test_probabilities_under_the_names_of_classes():
             posterior = model.fit(frame, y)
             prediction = posterior.predict_proba(frame, as_frame=True)
             assert (prediction.columns.tolist(), prediction.index.tolist()) == (columns, [7, 7, 3, 1])
+            assert [isinstance(name, bool) for name in posterior.classes or (0, 1)] == [y is truth] * 2
             np.testing.assert_array_equal(prediction.to_numpy(), posterior.predict_proba(frame))
             assert posterior.predict_proba(frame.to_numpy(), as_frame=True).index.tolist() == [0, 1, 2, 3]
 

@@ -12,7 +12,7 @@ from support.commands import write
 from support.tolerances import AT_REST, INTEGRAL, PRINTED, ROOT_EPS, SOLVES
 
 import cavity
-from cavity import data
+from cavity import data, likelihoods
 from cavity.cli import input_tables, main
 
 COMMAND = ("fit", "glm")
@@ -145,6 +145,24 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     for left, right in zip(table_of(first).values(), table_of(second).values(), strict=True):
         assert left == pytest.approx(right, abs=1e-2 * left[1])
     assert re.search(r"likelihood +negative-binomial, dispersion 3\n", first)
+
+
+def test_settings_of_likelihoods(run, tmp_path):
+    columns = problem(100, seed=2)
+    columns["positive"] = np.exp(columns["real"] / np.std(columns["real"]))
+    path, X = write(tmp_path / "x.csv", columns), np.column_stack([columns["a"], columns["b"]])
+    for target, likelihood, options in (
+        ("real", likelihoods.AsymmetricLaplace(0.9, 2), ("asymmetric-laplace", "--quantile-level", 0.9, "--scale", 2)),
+        ("positive", likelihoods.Gamma(2.0), ("gamma", "--shape", 2)),
+        ("positive", likelihoods.LogNormal(0.5), ("lognormal", "--sd", 0.5)),
+        ("count", likelihoods.Tweedie(1.5, 2.0), ("tweedie", "--tweedie-power", 1.5, "--dispersion", 2)),
+        ("count", likelihoods.HurdlePoisson(0.3), ("hurdle-poisson", "--zero-probability", 0.3)),
+    ):
+        columns_typed = "--target", target, "--features", "a,b"
+        status, out, _ = run(path, *columns_typed, "--likelihood", *options, "--output", tmp_path / "o.npz")
+        posterior = cavity.GLM(likelihood, intercept=True).fit(X, columns[target])
+        assert (status, cavity.load(tmp_path / "o.npz").model.likelihood) == (0, likelihood)
+        assert f"log evidence     {posterior.log_evidence:.6f} nats" in out
 
 
 @pytest.mark.long_cases("laplace")
@@ -355,6 +373,8 @@ def test_bad_arrays(run, tmp_path):
     [
         (["--scale", 1], "--scale has no meaning for --likelihood logit"),
         (["--likelihood", "logit", "--degrees-of-freedom", 4], "--degrees-of-freedom has no meaning for"),
+        (["--tweedie-power", 1.5], "--tweedie-power has no meaning for --likelihood logit"),
+        (["--target", "age", "--likelihood", "tweedie", "--tweedie-power", 2], "must be between 1 and 2, got 2"),
         (["--scale", 0], "--scale must be positive, got 0"),
         (
             ["--target", "age", "--likelihood", "student-t", "--degrees-of-freedom", -1],

@@ -581,6 +581,14 @@ def test_resuming_knows_columns_and_classes(run, tmp_path):
     assert "has yes, no, in this order, got no, yes" in errors
 
 
+def test_times_have_the_mean_of_their_logs(run, tmp_path):
+    columns = table()
+    path, options = write(tmp_path / "x.csv", columns), ("--x", "a", "--y", "real", "--learn", "never", "--first", 60)
+    status, printed, _ = run(path, *options, "--likelihood", "weibull", "--shape", 8)
+    assert status == 0
+    assert f"constant {np.mean(np.log(columns['real'][:60])):.6g} (of the first batch)" in printed
+
+
 BAD = {
     "batch": (["--batch", 0], "--batch must be at least 1, got 0"),
     "first": (["--first", 0], "--first must be at least 1, got 0"),

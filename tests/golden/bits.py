@@ -41,7 +41,7 @@ def problems():
     rng = np.random.default_rng(7)
     X = np.column_stack([np.ones(300), rng.normal(size=(300, 4))])
     f = X @ [0.3, 1.0, -0.5, 0.0, 0.2]
-    labels = f + rng.normal(size=300) > 0
+    labels = (f + rng.normal(size=300) > 0).astype(float)
     real, counts = f + 0.3 * rng.standard_t(3, 300), rng.poisson(np.exp(0.5 * f))
     weights = rng.integers(0, 3, 300).astype(float)
     probit = likelihoods.Probit()

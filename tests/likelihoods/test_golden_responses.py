@@ -7,6 +7,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import response_densities as reference
+from reference.sites import entry
 from support import GOLDEN
 from support.sites import assert_golden, kernel
 from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
@@ -157,17 +158,17 @@ def test_probabilities_have_sum_one(name, parameters, values):
 @pytest.mark.parametrize("name", [*reference.DENSITIES, *reference.CLOSED_FORMS])
 def test_golden_sites(name):
     """By the kernel where there is one, else by the quadrature of likelihoods that a density alone defines."""
-    entries = [entry for entry in GOLDEN_SITES if entry["likelihood"] == name]
+    entries = [row for row in GOLDEN_SITES if row["likelihood"] == name]
     assert len(entries) >= 15
-    for entry in entries:
-        likelihood, m, v = getattr(likelihoods, name)(**entry["parameters"]), entry["mean"], entry["variance"]
-        y = np.atleast_1d(likelihood.check(np.array([entry["y"]], dtype=float)))
-        if has_kernel_for(likelihood, entry["power"]):
-            moments = kernel(likelihood, y, entry["power"], np.array([m]), np.array([v]))
-            assert_golden(entry, [float(moment[0]) for moment in moments], smallest=1e-3)
-        elif entry["power"] == 1:
+    for row in entries:
+        likelihood, m, v = getattr(likelihoods, name)(**row["parameters"]), row["mean"], row["variance"]
+        y = np.atleast_1d(likelihood.check(np.array([row["y"]], dtype=float)))
+        if has_kernel_for(likelihood, row["power"]):
+            moments = kernel(likelihood, y, row["power"], np.array([m]), np.array([v]))
+            assert_golden(row, [float(moment[0]) for moment in moments], smallest=1e-3)
+        elif row["power"] == 1:
             log_z, d1, d2 = (float(np.ravel(a)[0]) for a in likelihood.log_tilted(y, np.array([m]), np.array([v])))
-            expected = [float(x) for x in entry["values"][:3]]
+            expected = [float(x) for x in row["values"][:3]]
             assert log_z == pytest.approx(expected[0], rel=AT_REST, abs=AT_REST)
             assert d1 == pytest.approx(expected[1], rel=AT_REST, abs=AT_REST / v**0.5)
             assert d2 == pytest.approx(expected[2], rel=AT_REST, abs=AT_REST / v)
@@ -177,15 +178,15 @@ def test_a_share_at_one_in_a_wide_cavity():
     """log p falls like -|f| on either side: from there a step by Newton is as long as the variance."""
     likelihood = likelihoods.Beta(17.26974112523869)
     values = "1.9667517820917544264 -0.035164650860068451895 -0.0012863817726524176979 2.9640365724716562201"
-    entry = {
+    expected = {
         "likelihood": "Beta",
         "mean": 32.40691757467599,
         "variance": 775.663415261661,
         "values": [*values.split(), "0.58452745012559729895", "0.0022007208940760833352"],
     }
     y = likelihood.check(np.array([0.9997601330842962]))
-    moments = kernel(likelihood, y, 1.0, np.array([entry["mean"]]), np.array([entry["variance"]]))
-    assert_golden(entry, [float(moment[0]) for moment in moments], smallest=1e-3)
+    moments = kernel(likelihood, y, 1.0, np.array([expected["mean"]]), np.array([expected["variance"]]))
+    assert_golden(expected, [float(moment[0]) for moment in moments], smallest=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -202,3 +203,16 @@ def test_shares_that_are_far_likelier_beside_the_cavity(y, m, sd, log_z, d1, d2)
     likelihood = likelihoods.Beta(1000.0)
     moments = kernel(likelihood, likelihood.check(np.array([y])), 1.0, np.array([m]), np.array([sd**2]))
     np.testing.assert_allclose([float(moment[0]) for moment in moments[:3]], [log_z, d1, d2], rtol=AT_REST)
+
+
+@pytest.mark.parametrize(
+    ("power", "dispersion", "y", "m", "sd"),
+    [(1.8250161206945896, 0.6878769336093277, 1.369897397213368, -10710.0, 881.1), (1.09, 0.61, 0.456, 8827.0, 788.0)],
+)
+def test_amounts_thousands_of_units_from_the_cavity(power, dispersion, y, m, sd):
+    """A mode where the exponentials of log p are beyond float64 at the mean of the cavity."""
+    parameters = {"power": power, "dispersion": dispersion}
+    likelihood = likelihoods.Tweedie(**parameters)
+    moments = kernel(likelihood, likelihood.check(np.array([y])), 1.0, np.array([m]), np.array([sd**2]))
+    expected = entry("Tweedie", parameters, y, 1.0, m, sd**2)
+    assert_golden(expected, [float(moment[0]) for moment in moments], smallest=1e-3)

@@ -237,7 +237,7 @@ def test_exponential_is_weibull_of_shape_one():
         (likelihoods.Tweedie(), [0.0, -2.0], "zeros and positive numbers for Tweedie; got -2.0 in row 1"),
         (likelihoods.Weibull(), [1.0, 0.0], "positive, finite times for Weibull; got 0.0 in row 1; .* bounds 0 and t"),
         (likelihoods.Weibull(), [[2.0, 2.0], [np.inf, np.inf]], "finite times for Weibull; got inf and inf in row 1"),
-        (likelihoods.LogNormal(), [1.0, np.nan], "finite times for LogNormal; got nan in row 1"),
+        (likelihoods.LogNormal(), [1.0, np.nan], r"y must be finite, got y\[1\] = nan"),
         (likelihoods.LogLogistic(), [[1.0, 2.0], [3.0, 2.0]], "must not be above .*; got 3.0 and 2.0 in row 1"),
         (likelihoods.Exponential(), [[-1.0, 2.0]], "must not be negative for Exponential; got -1.0 and 2.0 in row 0"),
         (likelihoods.Weibull(), np.ones((2, 3)), r"shape \(N,\), times, or \(N, 2\)"),

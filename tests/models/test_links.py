@@ -139,6 +139,9 @@ def test_starts_follow_the_link():
         special.logit([0.01, 0.5, 0.99])
     )
     assert likelihood.starting_values(y, likelihood.start(y)) == {"shape": 1.0}
+    own = type("Own", (OwnGamma,), {"link": "identity", "start": lambda self, y: np.log(y)})(3.0)
+    assert find_location_and_spread(own, rows_of(own, Y))[0] == np.median(np.log(Y))
+    assert cavity.GLM(own, intercept=True).fit(x[:, None], Y).model.prior_mean[0] == np.median(np.log(Y))
 
 
 def test_a_link_that_is_none():

@@ -234,6 +234,17 @@ def test_tasks_see_the_error_state_of_the_caller():
                 assert threads.run(np.geterr, 4 * [()]) == expected
 
 
+def test_lasting_threads_are_those_of_the_number():
+    executors._keep_threads.cache_clear()
+    threads = executors.get_lasting_threads(2)
+    assert threads is executors.get_lasting_threads(2) is not executors.get_lasting_threads(3)
+    assert threads is not executors.get_lasting_threads(executors.DefaultCount(2))
+    assert threads.run(lambda a: a + 1, [(1,), (2,)]) == [2, 3]
+    assert threads.run(lambda a: a + 1, [(3,), (4,)]) == [4, 5]
+    threads.__exit__()  # for the tests that follow
+    executors._keep_threads.cache_clear()
+
+
 def test_tasks_may_use_threads_themselves():
     out = script("""
 from cavity.runs.executors import Threads

@@ -25,7 +25,7 @@ def subspace_log_determinant(P, A):
 
 
 def assert_prior(prior, free):
-    """(2) of the contract against eigenvalues on the subspace, derivatives against differences; return P, and the values."""
+    """(2) of the contract against eigenvalues on the subspace, derivatives against differences; P and its values."""
     P, value = dense_precision(prior, free)
     assert value.log_determinant == pytest.approx(subspace_log_determinant(P, prior.constraints), abs=INTEGRAL)
     for i, step in enumerate(1e-6 * np.eye(len(free))):

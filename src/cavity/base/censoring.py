@@ -31,7 +31,7 @@ def _read_truth_values(column, name):
     values = [TRUTH_TEXTS.get(str(value).lower()) for value in column]
     if None in values:
         row = values.index(None)
-        message = f"must hold numbers or truth values, got {column[row]!r} in row {row}"
+        message = f"must hold numbers or truth values, got {str(column[row])!r} in row {row}"
         raise arrays.error_of(name, f"{message}: write a comparison, as status == 'died'", TypeError)
     return np.array(values)
 

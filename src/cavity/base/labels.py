@@ -17,6 +17,7 @@ HOW_TO_ORDER = (
     "say their order: pandas.Categorical(y, categories=[lowest, ..., highest], ordered=True), a polars.Enum, or the "
     "numbers 0, 1, ... of the classes"
 )
+TRUTH_VALUES = False, True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +54,7 @@ class Labels:
         if declared is not None:
             return cls(values, [label for label in declared if label in set(kinds)], declared, ordered)
         if all(isinstance(label, Real) for label in kinds):
-            return cls(np.array(values, dtype=np.float64))
+            return cls(np.array(values, dtype=bool if all(isinstance(label, bool) for label in kinds) else np.float64))
         try:
             return cls(values, sorted(kinds))
         except TypeError:
@@ -114,8 +115,8 @@ def encode_labels(y, likelihood):
     y : array_like
         Numbers.
     classes : tuple or None
-        The values that stand for 0, 1, ...; None where these were given, or -1 and 1, or truth values. Where the number
-        of classes is open, consecutive integers that begin with another number than 0 are classes, too.
+        The values that stand for 0, 1, ...; None where these were given, or -1 and 1. Where the number of classes is
+        open, consecutive integers that begin with another number than 0 are classes, too.
 
     Raises
     ------
@@ -130,14 +131,14 @@ def encode_labels(y, likelihood):
     if numbers is not None:
         return labels.values - numbers[0], numbers
     if labels.kinds is None and not (binary and labels.are_numbers and not _are_binary_codes(labels.values)):
-        return labels.values, None
+        return labels.values, TRUTH_VALUES if binary and has_truth_values(y, labels) else None
     classes = _find_two_classes(labels) if binary else _find_ordered_classes(labels, count)
     return labels.codes(classes), tuple(_to_python(label) for label in classes)
 
 
 def encode_new_labels(y, likelihood, classes):
     """Return later labels as the likelihood takes them, given the `classes` of the fit; ValueError for unknown ones."""
-    if classes is None and type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
+    if classes in (None, TRUTH_VALUES) and type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
         return y
     if not has_classes(likelihood) or is_masked(y):
         return y
@@ -167,14 +168,19 @@ def infer_target_kind(y):
     if labels.kinds is None:
         values = labels.values
         two = labels.are_numbers and values.size and np.all((values == values.min()) | (values == values.max()))
-        are_truth_values = values.dtype.kind == "b" or str(frames.dtype_of(y)).lower().startswith("bool")
-        is_binary = two and (are_truth_values or values.min() < values.max())
+        is_binary = two and (has_truth_values(y, labels) or values.min() < values.max())
         return "binary" if is_binary else "numbers"
     if 2 in (len(labels.kinds), len(labels.declared or ())):
         return "binary"
     if labels.ordered:
         return "ordered"
     return "binary" if len(labels.kinds) == 1 and labels.declared is None else "classes"
+
+
+def has_truth_values(y, labels=None):
+    """Whether a column, or what was read of it, is one of truth values."""
+    types = frames.dtype_of(y), None if labels is None else labels.values.dtype
+    return any(str(dtype).lower().startswith("bool") for dtype in types)
 
 
 def has_classes(likelihood):
@@ -217,7 +223,8 @@ def _find_two_classes(labels):
         hint = "; where later rows hold the other one, give a categorical of both"
         raise error_of("y", f"must hold two classes, got {kinds[0]!r} in every row{hint}")
     if len(kinds) != 2:
-        hint = "" if labels.kinds else "; counts and real numbers want another likelihood"
+        ways = "fit one class against the rest, as the classifiers in cavity.sklearn do", "counts and real numbers want"
+        hint = f"; {ways[0]}" if labels.kinds else f"; {ways[1]} another likelihood"
         raise error_of(
             "y", f"must hold two classes, got {len(kinds)} different values: {frames.join_names(kinds)}{hint}"
         )

@@ -24,9 +24,10 @@ import numpy as np
 from cavity.base.records import Made, integer
 
 HASH_MODULUS = 1 << 32
-MIX_ROUNDS = ((1, 16), (0x7FEB352D, 15), (0x846CA68B, 16))  # multipliers and shifts of the mix [W]_
-ROW_BASE, COLUMN_BASE = 747796405, 2891336453  # of rows, B, and of columns: 5 modulo 8, for powers of period 2^30
-ROWS_PER_CHUNK = 1 << 15  # 128 kB of digests stay in the cache
+MIX_ROUNDS = np.array([(1, 16), (0x7FEB352D, 15), (0x846CA68B, 16)], dtype=np.uint32)  # multipliers, shifts [W]_
+ROW_BASE, COLUMN_BASE = 747796405, np.uint32(2891336453)  # of rows, B, and columns: 5 mod 8, for powers of period 2^30
+NO_SIGN = np.float32(0.0)
+ROWS_PER_CHUNK = 1 << 14  # 64 kB of digests stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,26 @@ class ObservationDigest:
         if not isinstance(rows, np.ndarray) or rows.ndim > 2 or rows.dtype.kind not in "biuf":
             return None
         rows = rows > 0 if getattr(likelihood, "n_classes", None) == 2 else rows
-        out, room = cls(), np.empty((3, min(len(rows), ROWS_PER_CHUNK)), dtype=np.uint32)
-        for start in range(0, len(rows), ROWS_PER_CHUNK):
-            chunk = rows[start : start + ROWS_PER_CHUNK]
-            out += cls(len(chunk), *_sum_digests(chunk, *room[:, : len(chunk)]))
+        out = cls._of_chunk(rows[:ROWS_PER_CHUNK])
+        for start in range(ROWS_PER_CHUNK, len(rows), ROWS_PER_CHUNK):
+            out += cls._of_chunk(rows[start : start + ROWS_PER_CHUNK])
         return out
+
+    @classmethod
+    def _of_chunk(cls, rows):
+        """Return that of at most ROWS_PER_CHUNK rows, (n,) or (n, C)."""
+        digests = np.zeros(len(rows), dtype=np.uint32) if rows.ndim == 2 else np.uint32(0)
+        with np.errstate(over="ignore", under="ignore"):
+            for column in rows.T if rows.ndim == 2 else (rows,):
+                single = column.astype(np.float32)
+                single += NO_SIGN  # -0 becomes 0
+                single = single.view(np.uint32)
+                digests = digests * COLUMN_BASE + single
+        for multiplier, shift in MIX_ROUNDS:
+            digests = digests * multiplier
+            digests ^= digests >> shift
+        products = digests * _row_powers()[: len(rows)]
+        return cls(len(rows), *(int(np.add.reduce(numbers, dtype=np.uint32)) for numbers in (digests, products)))
 
     def __add__(self, later: ObservationDigest) -> ObservationDigest:
         """The digest of these rows followed by others."""
@@ -72,22 +88,6 @@ class ObservationDigest:
 def join_digests(first: ObservationDigest | None, later: ObservationDigest | None) -> ObservationDigest | None:
     """Return the digest of rows followed by others, None where one of the two is not known."""
     return None if first is None or later is None else first + later
-
-
-def _sum_digests(rows, single, digests, product):
-    """Return the sum and the polynomial of the digests of rows (n,) or (n, C); the others are room, uint32 (n,)."""
-    digests[:], numbers = 0, single.view(np.float32)
-    with np.errstate(over="ignore", under="ignore"):
-        for column in rows.reshape(len(rows), -1).T:
-            np.copyto(numbers, column, casting="same_kind")
-            numbers += np.float32(0.0)  # -0 becomes 0
-            digests *= np.uint32(COLUMN_BASE)
-            digests += single
-    for multiplier, shift in MIX_ROUNDS:
-        digests *= np.uint32(multiplier)
-        digests ^= np.right_shift(digests, np.uint32(shift), out=product)
-    np.multiply(digests, _row_powers()[: len(digests)], out=product)
-    return (int(np.sum(array, dtype=np.uint32)) for array in (digests, product))
 
 
 @cache

@@ -8,6 +8,7 @@ from cavity.base import arrays
 from cavity.base.sparse import to_csr
 
 VALUES_OF_NONE = {"offset": 0.0, "weights": 1.0, "f_known": False}  # what an entry that is None means
+HOW_TO_PAIR = "; pairs are bounds of `Interval` and times, or successes and trials of `Binomial`, not observations of"
 MAX_COPIES = 1 << 20  # of rows, each as often as its weight says
 
 
@@ -207,7 +208,12 @@ def check_observations(likelihood, y, n):
     array = np.asarray(y)
     if array.ndim == 0 or len(array) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got shape {array.shape}")
-    y_checked = likelihood.check(y)
+    try:
+        y_checked = likelihood.check(y)
+    except ValueError as error:
+        if array.shape[1:] != (2,) or likelihood._y_ndim == 2:
+            raise
+        raise ValueError(f"{error}{HOW_TO_PAIR} {type(likelihood).__name__}") from None
     if np.ndim(y_checked) < likelihood._y_ndim:  # two numbers pass for one pair, and there are two rows
         raise ValueError(f"y must have {likelihood._y_ndim} dimensions, a row for each of X, got shape {array.shape}")
     if len(y_checked) != n:

@@ -2,7 +2,7 @@
 
 from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_fit_options, fit_command, time_call
-from cavity.cli.formulas import add_event, collect_rows, columns_of_formula, report_mixed
+from cavity.cli.formulas import add_event, check_options, collect_rows, columns_of_formula, report_mixed
 from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.regression_data import (
     EVENT_OPTION,
@@ -11,16 +11,19 @@ from cavity.cli.regression_data import (
     LIKELIHOOD_HELP,
     PRIOR_OPTION,
     ROW_OPTIONS,
+    make_likelihood_options,
     read_priors,
 )
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
 PRIOR_HELP = "of each fixed effect (default in the scale of column and target)"
+LIKELIHOOD_OPTIONS = make_likelihood_options("learnt")
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
     Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP.format("logit")),
+    *LIKELIHOOD_OPTIONS,
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     PRIOR_OPTION,
     Number("--bins", "at least 1", "N", "round covariates of smooths to so many values, so that rows become equal"),
@@ -45,7 +48,7 @@ def fit(options):
     settings["bins"] = options.bins
     settings["integrate"] = options.integrate or False
     formula = add_event(options.formula, options.event)
-    model = MixedGLM(formula, options.likelihood, **settings)
+    model = MixedGLM(formula, check_options(options, (), LIKELIHOOD_OPTIONS), **settings)
     rows = collect_rows(table, options)
     posterior, seconds = time_call(
         model.fit, columns_of_formula(table, formula, rows), **rows, **collect_fit_options(options)

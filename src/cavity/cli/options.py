@@ -14,9 +14,11 @@ KEYWORD_OF_OPTION = {  # options whose argument in the library has another name
     "sep": "separator",
     "starts": "n_init",
     "threads": "n_threads",
+    "tweedie_power": "power",
     "weights": "sample_weight",
 }
-OPTION_OF_KEYWORD = {keyword: option for option, keyword in KEYWORD_OF_OPTION.items()} | {"n_starts": "starts"}
+OPTION_OF_KEYWORD = {keyword: option for option, keyword in KEYWORD_OF_OPTION.items()}
+OPTION_OF_KEYWORD |= {"n_starts": "starts", "power": "power"}
 INTERNAL_ATTRIBUTES = ("command", "data", "model", "posterior", "run")
 
 
@@ -33,6 +35,7 @@ NUMBER_DOMAINS = {  # what a number must be, as messages say it: its type, and t
     "at least 0": (float, partial(arrays.check_number, name="", low=0, closed_low=True)),
     "at least 0 and below 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_low=True)),
     "between 0 and 1": (float, partial(arrays.check_number, name="", low=0, high=1)),
+    "between 1 and 2": (float, partial(arrays.check_number, name="", low=1, high=2)),
     "above 0 and at most 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_high=True)),
     "from 0 to 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_low=True, closed_high=True)),
     "at least 1": (int, partial(arrays.check_integer, name="", low=1)),

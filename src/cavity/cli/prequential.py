@@ -114,7 +114,8 @@ def _compute_scores(likelihood, y, mean, variance):
     except (NotImplementedError, ValueError):  # there is no mean of an observation
         expected = mean
     distance = np.abs(compute_pit(likelihood, y, mean, variance) - 0.5)
-    return np.column_stack([(y - expected) ** 2, density, *(distance <= 0.5 * p for p in INTERVAL_LEVELS)])
+    error = y.reshape(len(y), -1)[:, -1] - expected  # of times there are two equal bounds
+    return np.column_stack([error**2, density, *(distance <= 0.5 * p for p in INTERVAL_LEVELS)])
 
 
 def compute_pit(likelihood, y, mean, variance):

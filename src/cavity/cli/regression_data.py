@@ -75,7 +75,13 @@ def make_likelihood_options(dispersion):
         Number("--noise-variance", "positive", "V", "of gaussian (default learnt)"),
         Number("--scale", "positive", "S", "of student-t and laplace (default learnt)"),
         Number("--degrees-of-freedom", "positive", "NU", "of student-t (default 4)"),
-        Number("--dispersion", "positive", "R", f"of negative-binomial (default {dispersion})"),
+        Number("--dispersion", "positive", "R", f"of negative-binomial and tweedie (default {dispersion})"),
+        Number("--shape", "positive", "A", "of gamma, weibull and loglogistic (default learnt)"),
+        Number("--sd", "positive", "SD", "of the log of lognormal times (default learnt)"),
+        Number("--tweedie-power", "between 1 and 2", "P", "of the mean in the variance of tweedie (default learnt)"),
+        Number("--zero-probability", "between 0 and 1", "P", "of zero-inflated-* and hurdle-poisson (default learnt)"),
+        Number("--precision", "positive", "PHI", "of beta and beta-binomial (default learnt)"),
+        Number("--quantile-level", "between 0 and 1", "Q", "of asymmetric-laplace (default 0.5)"),
     )
 
 
@@ -170,8 +176,9 @@ def likelihood_of(options, likelihood, numbers):
     """Return the likelihood of a name with the typed settings; ValueError for a setting that it does not have."""
     settings, kind = collect_typed(options, numbers), make_likelihood(likelihood)
     for name in settings:
-        if name not in kind.parameters:
-            raise ValueError(f"{format_option(name)} has no meaning for --likelihood {likelihood}")
+        if name not in kind.__dataclass_fields__:
+            option = "tweedie_power" if name == "power" else name
+            raise ValueError(f"{format_option(option)} has no meaning for --likelihood {likelihood}")
     return replace(kind, **settings)
 
 

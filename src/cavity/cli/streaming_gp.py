@@ -156,7 +156,7 @@ class Stream:
                 "say --first 200, for example, or --learn never"
             )
         likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
-        mean, self.mean = mean_of(problem, options)
+        mean, self.mean = mean_of(problem, options, likelihood)
         covariance = gaussian_processes.covariance_of(problem, options)
         model = StreamingGP(covariance, likelihood, mean=mean, **collect_typed(options, SPARSITY_OPTIONS))
         self.learn = "covariance" if fixed else True
@@ -256,7 +256,7 @@ def name_of(likelihood):
     return name
 
 
-def mean_of(problem, options):
+def mean_of(problem, options, likelihood):
     """Return the mean of f and its description."""
     mean = options.mean or ("zero" if problem.classes else "constant")
     if not isinstance(mean, str):
@@ -270,6 +270,9 @@ def mean_of(problem, options):
     if problem.likelihood in regression_data.COUNT_LIKELIHOODS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
         coefficients = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
+    elif mean == "constant" and not problem.classes and problem.likelihood not in REAL_LIKELIHOODS:
+        start = likelihood.start(likelihood.check(problem.y)) - (problem.y - y)
+        coefficients = float(np.average(start, weights=weights))
     elif problem.likelihood not in REAL_LIKELIHOODS:
         raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
     elif mean == "constant":

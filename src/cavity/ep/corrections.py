@@ -37,10 +37,15 @@ SKETCH_SEED = 20130501
 
 
 class TiltedCumulants(NamedTuple):
-    """Standardised third and fourth cumulants of tilted distributions, (N,) each."""
+    """Standardised third and fourth cumulants of tilted distributions, (N,) each, and how far their moments are off.
+
+    `mismatch` (N,) is the difference of their means from those of the posterior, in sds, or of their variances,
+    relative: where that is not small, the posterior is no fixed point of EP, and (1) to (3) do not hold.
+    """
 
     third: np.ndarray
     fourth: np.ndarray
+    mismatch: np.ndarray | None = None
 
 
 class EvidenceCorrection(NamedTuple):
@@ -58,7 +63,7 @@ def find_tilted_cumulants(sites, mean, variance, tau, rho):
     halves, of 21 and of 20, agree, as then it has twice their digits; otherwise of 161.
     """
     m, v, _ = find_cavities(mean, variance, tau, rho, sites.part(sites.one, slice(None)))
-    cumulants = np.empty((2, len(mean)))
+    cumulants = np.empty((4, len(mean)))
     left = np.arange(len(mean))
     for n_nodes in (N_FIRST_NODES, N_NODES):
         nodes = np.linspace(-MAX_DEVIATIONS, MAX_DEVIATIONS, n_nodes)
@@ -70,9 +75,10 @@ def find_tilted_cumulants(sites, mean, variance, tau, rho):
             )
             cumulants[:, part] = _standardise(t, nodes)
             halves = [_standardise(t[:, start::2], nodes[start::2]) for start in (0, 1)]
-            unsettled.append(part[~(np.max(np.abs(np.subtract(*halves)), axis=0) < MAX_HALVES_APART)])
+            unsettled.append(part[~(np.max(np.abs(np.subtract(*halves)[2:]), axis=0) < MAX_HALVES_APART)])
         left = np.concatenate([left[:0], *unsettled])
-    return TiltedCumulants(*cumulants)
+    first, second, third, fourth = cumulants
+    return TiltedCumulants(third, fourth, np.maximum(np.abs(first), np.abs(second - 1.0)))
 
 
 def _evaluate_tilted(sites, part, f, m, v):
@@ -80,24 +86,26 @@ def _evaluate_tilted(sites, part, f, m, v):
     y = sites.y[part]
     with np.errstate(all="ignore"):
         log_t = sites.likelihood.log_p(y[:, None] if y.ndim == 1 else y[:, None, :], f)
-        log_t = np.reshape(sites.part(sites.copies, part), (-1, 1)) * log_t - 0.5 * (f - m[:, None]) ** 2 / v[:, None]
+        log_t = np.reshape(sites.part(sites.exponent, part), (-1, 1)) * log_t - 0.5 * (f - m[:, None]) ** 2 / v[:, None]
     log_t = np.where(np.isnan(log_t), -np.inf, log_t)
     return np.exp(log_t - np.max(log_t, axis=1, keepdims=True))
 
 
 def _standardise(t, nodes):
-    """Return standardised third and fourth cumulants (2, n) of densities t (n, nodes)."""
+    """Return means, variances and standardised third and fourth cumulants (4, n) of densities t (n, nodes)."""
     weights = t / np.sum(t, axis=1, keepdims=True)
-    centred = nodes - (weights @ nodes)[:, None]
+    mean = weights @ nodes
+    centred = nodes - mean[:, None]
     square = centred * centred
     second = np.einsum("ij,ij->i", weights, square)
     third = np.einsum("ij,ij,ij->i", weights, square, centred)
-    return np.stack([third / second**1.5, np.einsum("ij,ij,ij->i", weights, square, square) / second**2 - 3.0])
+    fourth = np.einsum("ij,ij,ij->i", weights, square, square) / second**2 - 3.0
+    return np.stack([mean, second, third / second**1.5, fourth])
 
 
 def correct_evidence(cumulants, correlations):
     """Return R by all pairs of rows with posterior correlations (N, N)."""
-    third, fourth = cumulants
+    third, fourth, _ = cumulants
     pairs = third @ correlations**3 @ third - np.sum(third**2)
     more = fourth @ correlations**4 @ fourth - np.sum(fourth**2)
     return EvidenceCorrection(float(pairs / 12.0 + more / 48.0), 0.0)

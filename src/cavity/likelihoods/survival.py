@@ -56,6 +56,8 @@ class _Times(_Scaled, _Compiled):
             Bounds.
         """
         array, kind = arrays.check_real_array(y, "y"), type(self).__name__
+        if np.isnan(array).any():
+            arrays.check_finite(np.where(np.isinf(array), 0.0, array), "y", arrays.names_of(y))
         if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != 2):
             raise ValueError(f"y must have shape (N,), times, or (N, 2), lower and upper bounds, got {array.shape}")
         bounds = np.stack([array, array], axis=-1) if array.ndim < 2 else array
@@ -63,8 +65,7 @@ class _Times(_Scaled, _Compiled):
         exact = lower == upper
         message = f"y must hold positive, finite times for {kind}"
         hint = "; a time that is known to be below t has the bounds 0 and t, one above t the bounds t and infinity"
-        missing = np.isnan(bounds).any(axis=-1)
-        check_rows(~missing & (~exact | ((lower > 0) & np.isfinite(lower))), array, message, hint)
+        check_rows(~exact | ((lower > 0) & np.isfinite(lower)), array, message, hint)
         message = "the lower bounds of times must not be above the upper ones"
         check_rows(exact | (lower < upper), array, message, "; exchange them; times and events are y and event=")
         check_rows(lower >= 0, array, f"the bounds of times must not be negative for {kind}", hint)

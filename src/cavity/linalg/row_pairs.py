@@ -16,7 +16,7 @@ _kernel = LazyModule("cavity._core.row_pairs")
 ROWS_PER_CALL = 1 << 15  # of the kernel
 MAX_PARTS = 16  # each has sums of its own
 MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
-MAX_SUMS = 1 << 24  # of all parts
+MAX_SUMS = 1 << 23  # of all parts
 MAX_UNSORTED_SUMS = 1 << 16  # beyond which rows are sorted, as sums leave the cache
 LOOKUPS_TO_KEEP = 1 << 16  # of places of pairs: 1 MB
 ENTRIES_PER_CALL = 1 << 18  # of the pattern
@@ -55,7 +55,7 @@ class RowPairs:
             rows = rows.copy()
             rows.sum_duplicates()
         self.shape = rows.shape
-        self._order = None
+        self._order, self._sums = None, None
         self._take(rows)
         self.products = self._find_products() if has_sums else None
         if has_sums and self.products.nnz > MAX_UNSORTED_SUMS:
@@ -120,11 +120,14 @@ class RowPairs:
     def sum(self, rho, threads):
         """Return X' diag(rho) X, rho (N,), by the entries (m,) of the pattern."""
         m = self._n_entries
-        rho, sums = self._sort(rho), np.zeros((max(1, len(self._parts)), m))
+        if self._sums is None:
+            self._sums = np.empty((max(1, len(self._parts)), m))  # kept, as fresh memory takes as long as the sums
+        rho, sums = self._sort(rho), self._sums
+        sums.fill(0.0)
         tasks = [(*part, _kernel.add, (rho, part_sums)) for part, part_sums in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
         if len(sums) == 1:
-            return sums[0]
+            return sums[0].copy()
         out, parts = np.empty(m), split_range(m, -(-m // (8 * ROWS_PER_CALL)))
         threads.run(_kernel.combine, [(sums, out, *part) for part in parts])
         return out

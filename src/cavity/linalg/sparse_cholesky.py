@@ -101,7 +101,7 @@ class SparseCholesky:
         """Find the tree, an order in which its subtrees lie together, and the supernodes."""
         n = self.n
         parent, counts = self._tree(indptr, indices, self._given)[2:]
-        last_first = np.argsort(-counts, kind="stable").astype(np.int32)
+        last_first = np.lexsort((-np.arange(n), -counts)).astype(np.int32)  # of equal ones that with most before it
         post = np.empty(n, np.int32)
         _analysis.postorder(parent, last_first, np.empty(n + 1, np.int32), np.empty(n, np.int32), post)
         self.order = self._given[post]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.lazy_scipy import special
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import Frozen
@@ -24,6 +25,7 @@ from cavity.models.integral import MAX_TRUSTED_CORRECTION, sum_over_pairs
 
 MAX_RELIABLE_SHAPE = 0.7  # of the tail of importance weights [VSG]_
 LARGE_SKEWNESS = 0.5  # of a row's tilted distribution
+MAX_MOMENT_MISMATCH = 1e-5  # of tilted distributions, in sds of the posterior
 EQUAL_LOG_WEIGHTS = 1e-6  # draws of an exact posterior differ by rounding only
 BLOCK_NUMBERS = 1 << 22
 
@@ -115,6 +117,13 @@ def judge_approximation(moments, effects, gap, log_evidence, draws, rng, offset=
         The log evidence of the rows less that of the sites.
     """
     cumulants = find_tilted_cumulants(moments.sites, *moments[2:])
+    if np.max(cumulants.mismatch, initial=0.0) > MAX_MOMENT_MISMATCH:
+        row = int(np.argmax(cumulants.mismatch))
+        warn(
+            f"the correction holds for fits with power=1 that have converged: moments of site {row} are "
+            f"{cumulants.mismatch[row]:.2g} sd off; importance sampling holds for any fit",
+            NumericalWarning,
+        )
     correction, _ = sum_over_pairs(cumulants, effects, moments.matrix, np.sqrt(moments.variance))
     log_weights = _weigh_draws(effects, moments, offset, draws, rng) - gap + constant
     sampled = special.logsumexp(log_weights) - np.log(draws)

@@ -119,7 +119,8 @@ def name_combination(combination):
 
 def list_combinations(combinations):
     """Return combinations as a list: one alone, or several; TypeError for what is none."""
-    several = [combinations] if isinstance(combinations, str | Mapping) else list(combinations)
+    is_one = isinstance(combinations, str | Mapping) or not np.iterable(combinations)
+    several = [combinations] if is_one else list(combinations)
     for combination in several:
         if not isinstance(combination, str | Mapping) or not combination:
             message = f"must be expressions like 'a - b', or dicts of weights by coefficients, got {combination!r}"

@@ -146,15 +146,15 @@ def find_prior_scale(likelihood):
 
 
 def find_location_and_spread(likelihood, rows):
-    """Return the median of y - offset and its robust spread; 0 and 1 for labels, counts and shares.
+    """Return the median and the robust spread of rough values of f less offsets; 0 and 1 for labels, counts, shares.
 
-    Where f is the log of the scale of y they are the median of rough values of f, and 1. Bounds count if they are
-    finite.
+    Where f is the log of the scale of y the spread is 1. Bounds count if they are finite.
     """
     has_log_scale = follows_units(likelihood)
     if not (has_log_scale or is_real(likelihood)):
         return 0.0, 1.0
-    y = (likelihood.start(rows.y) if has_log_scale else rows.y).reshape(rows.n, -1)
+    y = likelihood.start(rows.y) if has_log_scale or rows.y.ndim == 1 else None
+    y = (rows.y if y is None else y).reshape(rows.n, -1)
     weights = None if rows.weights is None else np.repeat(rows.weights, y.shape[1])
     values = (y if rows.offset is None else y - rows.offset[:, None]).ravel()
     usable = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)

@@ -50,6 +50,7 @@ AXIS_DISTANCE = 1.5  # standard deviations from the centre to where R is found o
 MAX_TRUSTED_CORRECTION = 0.5  # nats of R
 MAX_CORRECTED_NUMBERS = 1 << 32  # of correlations between effects and rows
 ROWS_PER_BLOCK, MAX_BLOCK_NUMBERS = 2048, 1 << 17  # of these correlations at a time
+MAX_DOUBLE_LOOP_STEPS = 60  # at points apart from the maximum
 MIN_POINT_TOL = 2e-6  # sd by which sweeps still to come change moments, at points apart from the maximum
 
 
@@ -155,28 +156,23 @@ def integrate_posterior(evidence, search, job, method, start):
         warn(f"there is no integral: the maximum of the posterior is at a bound of {', '.join(ends)}", NumericalWarning)
         chosen = []
     if chosen:
-        hessian = curvature(Evaluations(evidence, vector), mode, index, job.stage("curvature"))
-        if job.stopped:
-            raise StoppedIntegral
-        if hessian is None or not np.linalg.eigvalsh(hessian)[0] > 0:
-            warn(
-                "there is no integral: the posterior of hyperparameters has no maximum of full curvature",
-                NumericalWarning,
-            )
-            chosen = []
+        hessian = _find_hessian(evidence, vector, mode, index, job)
+        chosen = [] if hessian is None else chosen
     evidence = evidence.for_integral(start)
     scales = {labels[i]: vector.priors[labels[i]][1] for i in chosen}
-    job, counter = job.stage("integral"), count(1)
+    job, counter, n_failed = job.stage("integral"), count(1), 0
 
     def evaluate(free, neighbours):
+        nonlocal n_failed
         x = mode.copy()
         x[index] = free
         options = {}
         if neighbours:
             evidence.start = predict_sites([(weight, value.start) for weight, value in neighbours])
-            options["tol"] = max(evidence.options.tol, MIN_POINT_TOL)
+            options = {"tol": max(evidence.options.tol, MIN_POINT_TOL), "double_loop": MAX_DOUBLE_LOOP_STEPS}
             evidence.stops_early = True
         log_density, value = _evaluate_point(evidence, x, scales, options)
+        n_failed += value is None and vector.is_inside(x)
         if job.report(next(counter)):
             raise StoppedIntegral
         return log_density, value and replace(value, start=evidence.start)
@@ -187,7 +183,24 @@ def integrate_posterior(evidence, search, job, method, start):
     else:
         _check_numbers(method, len(index))
         points = integrate(evaluate, mode[index], hessian, method, _correct_by_axes)
-    return _summarise_points(points, method, [labels[i] for i in chosen], vector)
+    if n_failed:
+        warn(
+            f"EP found no fixed point within {MAX_DOUBLE_LOOP_STEPS} steps of the double loop at {n_failed} of "
+            f"{next(counter) - 1} points of the integral over hyperparameters: these have no weight",
+            NumericalWarning,
+        )
+    return _summarise_points(points, method, [labels[i] for i in chosen], vector, n_failed)
+
+
+def _find_hessian(evidence, vector, mode, index, job):
+    """Return minus the second derivatives at a maximum in some numbers; None, with a warning, if not all are there."""
+    hessian = curvature(Evaluations(evidence, vector), mode, index, job.stage("curvature"))
+    if job.stopped:
+        raise StoppedIntegral
+    if hessian is not None and np.linalg.eigvalsh(hessian)[0] > 0:
+        return hessian
+    warn("there is no integral: the posterior of hyperparameters has no maximum of full curvature", NumericalWarning)
+    return None
 
 
 def _has_room(vector, x, k):
@@ -265,9 +278,13 @@ def sum_over_pairs(cumulants, effects, matrix, sd):
 
 
 def _correct_by_axes(u, values):
-    """Return R at all points: found at the centre and at the nearest points of each axis, quadratic between."""
+    """Return R at all points: found at the centre and at the nearest points of each axis, quadratic between.
+
+    It is that of the centre at all points, with a warning, where it changes by more than half a nat and than itself up
+    to a point of an axis; other points are as far from the centre at most.
+    """
     centre = find_correction(values[0])[0].value
-    out = np.full(len(u), centre)
+    out, most = np.full(len(u), centre), max(MAX_TRUSTED_CORRECTION, abs(centre))
     for axis in range(u.shape[1]):
         on_axis = np.flatnonzero((u[:, axis] != 0.0) & (np.sum(u != 0.0, axis=1) == 1))
         sides = [on_axis[side * u[on_axis, axis] > 0.0] for side in (-1.0, 1.0)]
@@ -275,24 +292,34 @@ def _correct_by_axes(u, values):
         if chosen:
             at = u[chosen, axis]
             changes = np.array([find_correction(values[number])[0].value - centre for number in chosen])
+            if not np.max(np.abs(changes)) <= most:
+                _warn_of_correction(centre + changes[np.argmax(np.abs(changes))], " at a point of the integral")
+                return np.full(len(u), centre)
             powers = np.arange(1, len(at) + 1)  # a line where there is one side only
             out += u[:, axis, None] ** powers @ np.linalg.solve(at[:, None] ** powers, changes)
-    return out
+    return np.clip(out, centre - most, centre + most)
 
 
-def _summarise_points(points, method, names, vector):
+def _warn_of_correction(value, place=""):
+    """Warn that R is large at a place."""
+    warn(
+        f"the log evidence of EP may miss {value:.2g} nats{place}, more than a correction by cumulants can be trusted "
+        "for: see check_approximation",
+        NumericalWarning,
+    )
+
+
+def _summarise_points(points, method, names, vector, n_failed):
     """Return the `Integration` of evaluated points and what `integrate_posterior` returns with it."""
     first = points.values[0]
     correction, parts = find_correction(first)
     values = np.array([[value.values[name] for name in names] for value in points.values])
     pins = None if first.pin_precisions is None else np.stack([value.pin_precisions for value in points.values])
     skewness, factors = _correct_effects(first, parts)
-    if abs(correction.value) > MAX_TRUSTED_CORRECTION:
-        warn(
-            f"the log evidence of EP may miss {correction.value:.2g} nats, more than a correction by cumulants can be "
-            "trusted for: see check_approximation",
-            NumericalWarning,
-        )
+    total = float(points.log_integral - points.plain_log_integral) if names else correction.value
+    largest = max(correction.value, total, key=abs)
+    if abs(largest) > MAX_TRUSTED_CORRECTION:
+        _warn_of_correction(largest)
     result = Integration(
         method,
         tuple(names),
@@ -301,15 +328,18 @@ def _summarise_points(points, method, names, vector):
         points.z if names else None,
         points.weights,
         points.log_density,
-        float(points.log_integral - points.plain_log_integral) if names else correction.value,
+        total,
         correction.standard_error,
         np.stack([value.effects.mean for value in points.values]),
         np.stack([value.entries for value in points.values]),
         skewness,
         factors,
         pins,
+        n_failed,
     )
-    loo = -special.logsumexp(np.log(points.weights)[:, None] - np.stack([p.loo for p in points.values]), axis=0)
+    with np.errstate(divide="ignore"):  # weights of points far away may be 0
+        log_weights = np.log(points.weights)
+    loo = -special.logsumexp(log_weights[:, None] - np.stack([p.loo for p in points.values]), axis=0)
     log_evidence = points.plain_log_integral if names else None
     return result, log_evidence, loo, [value.effects for value in points.values]
 
@@ -334,7 +364,7 @@ def _correct_effects(point, parts):
         skew = 0.0
         for block, block_matrix in zip(blocks, matrices, strict=True):
             scaled = (block_matrix @ covariance.T).T / sd[block]
-            of_block = TiltedCumulants(*(values[block] for values in cumulants))
+            of_block = TiltedCumulants(cumulants.third[block], cumulants.fourth[block])
             added, factors[index] = correct_marginals(of_block, scaled, correlations)
             skew = skew + added
         skewness[index] = skew

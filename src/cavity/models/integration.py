@@ -62,6 +62,8 @@ class Integration(Frozen):
         By which their standard deviations are corrected.
     pin_precisions : ndarray (P, q) or None
         What constraints add to the precisions at the points.
+    n_failed : int
+        Further points at which EP found no fixed point; they have no weight.
     """
 
     method: str = declare(records.one_of(*METHOD_NAMES), name="method?")
@@ -78,6 +80,7 @@ class Integration(Frozen):
     skewness: FloatArray = declare(Array("n"), name="skewness?")
     sd_factors: FloatArray = declare(Array("n", "nonnegative"), name="sd_factors?")
     pin_precisions: FloatArray | None = declare(Array("P q", "positive"), default=None, name="pin_precisions?")
+    n_failed: int = declare(records.integer(), default=0, name="n_failed?")
 
     def __repr__(self) -> str:
         return f"Integration: {self.describe()}\n{self.table()!r}" if self.names else f"Integration: {self.describe()}"
@@ -88,7 +91,8 @@ class Integration(Frozen):
         if self.method == "mode":
             return f"no integral over hyperparameters; {correction}"
         points = f"{len(self.weights)} points of a {'grid' if self.method == 'grid' else 'central composite design'}"
-        return f"integrated over {', '.join(self.names)} by {points}; {correction}"
+        failed = f", without {self.n_failed} at which EP found no fixed point" if self.n_failed else ""
+        return f"integrated over {', '.join(self.names)} by {points}{failed}; {correction}"
 
     def table(self, level: float = 0.95) -> Table:
         """Return the posterior of the hyperparameters.

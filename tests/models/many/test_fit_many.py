@@ -556,6 +556,8 @@ REFUSED = {
     ),
     "number": (lambda m: m.fit_many(X, COUNTS).of(G), ValueError, "response must be below 21"),
     "name": (lambda m: m.fit_many(X, COUNTS).of("gene"), ValueError, "response must be a name of a response"),
+    "table of a number": (lambda m: m.fit_many(X, COUNTS).table(1), TypeError, "must be expressions like .* got 1"),
+    "two tables": (lambda m: m.fit_many(X, COUNTS).table(["x1", "x2"]), ValueError, "combination must be one .* got 2"),
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import cavity
 from cavity import covariances, likelihoods
+from cavity.models.streaming_gp import plain_batches
 from cavity.models.streaming_gp import state as states
 
 N, COLUMNS = 300, 2
@@ -94,3 +95,16 @@ def test_surprising_rows_warn():
     with pytest.warns(cavity.SettingsWarning, match="times as far"):
         state.update(X[100:], y[100:] + 20.0)
     assert state.n_samples == N
+
+
+def test_threads_change_no_bit():
+    """Of a batch that is large enough to be shared."""
+    rng = np.random.default_rng(2)
+    X, Z = rng.normal(size=(1000, COLUMNS)), rng.uniform(-4.0, 4.0, (150, COLUMNS))
+    y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=len(X))
+    assert len(X) * len(Z) ** 2 > plain_batches.MIN_SHARED_FLOPS
+    one, two = start(inducing=Z), start(inducing=Z)
+    for _ in range(2):
+        one.update(X, y, n_threads=1)
+        two.update(X, y, n_threads=2)
+    assert_equal(one, two)

@@ -122,7 +122,7 @@ class IntegratedProcess(IntegratedEffects):
         keep, rows, plug_in = self._rows.in_use, self._rows.used(), self._make_point(0) if self.integration else self
         mean, variance = plug_in.mean[keep], plug_in.variance[keep]
         values = LatentValues(mean, variance, lambda: plug_in.covariance[np.ix_(keep, keep)])
-        sites = Sites(plug_in.model.likelihood, rows.y, rows.weights, self._options.power)
+        sites = Sites(plug_in.model.likelihood, rows.y, rows.weights)
         identity = sparse.eye_array(rows.n, format="csr")
         return plug_in, values, SiteMoments(sites, identity, mean, variance, plug_in._tau[keep], plug_in._rho[keep])
 

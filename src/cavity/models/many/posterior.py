@@ -257,7 +257,9 @@ class ManyPosterior(Posterior):
 
     def _combine(self, combination):
         """Return mean and sd of a combination of coefficients in all responses, and those of its prior."""
-        (combination,) = list_combinations(combination)
+        combination, *others = list_combinations(combination)
+        if others:
+            raise arrays.error_of("combination", f"must be one expression or dict, got {1 + len(others)}")
         expression = combination if isinstance(combination, str) else name_combination(combination)
         weights = parse_combination(expression, self.coefficient_names) @ self._unscaling()
         weights = np.append(weights, np.zeros(len(self.effect_names)))

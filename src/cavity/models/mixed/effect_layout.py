@@ -166,8 +166,11 @@ class EffectLayout:
             else:
                 uneven.append(value)
         size = self.size - sum(Z.shape[1] for Z in uneven)
-        data, ends = np.concatenate(blocks, axis=1), np.arange(len(X) + 1) * sum(block.shape[1] for block in blocks)
-        left = sparse.csr_array((data.ravel(), np.concatenate(indices, axis=1).ravel(), ends), (len(X), size))
+        data, columns = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)
+        ends = np.arange(len(X) + 1) * data.shape[1]
+        if data.size < np.iinfo(np.int32).max:  # indices of one kind are not converted, and half as long
+            ends = ends.astype(kind)
+        left = sparse.csr_array((data.ravel(), columns.ravel(), ends), (len(X), size))
         left.eliminate_zeros()
         if not uneven:
             return left

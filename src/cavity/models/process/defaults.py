@@ -81,13 +81,9 @@ def choose_first_settings(model, rows, fixed_covariance):
 
 def _estimate_latent_values(likelihood, rows):
     """Return values of f beside the offsets where y determines them: y itself, or logs of counts; else None."""
-    if follows_units(likelihood) or likelihood.takes_exposure:
-        f = likelihood.start(rows.y)
-    elif is_real(likelihood) and rows.y.ndim == 1:
-        f = rows.y
-    else:
-        return None
-    return f if rows.offset is None else f - rows.offset
+    is_known = follows_units(likelihood) or likelihood.takes_exposure or (is_real(likelihood) and rows.y.ndim == 1)
+    f = likelihood.start(rows.y) if is_known else None
+    return f if f is None or rows.offset is None else f - rows.offset
 
 
 def _choose_first_periods(likelihood, X, rows, spread):

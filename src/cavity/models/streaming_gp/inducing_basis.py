@@ -163,7 +163,14 @@ class InducingBasis:
                 rows_kernel.add_rows(None, NO_ROWS, self.factor, rows, known, *rest, A, r, numbers)
             return A, r, numbers
 
-        return *merge(threads.run(task, split_rows(len(sites.rho), ROWS_PER_SUM))), residual
+        return *merge(threads.run(task, split_rows(len(sites.rho), ROWS_PER_SUM)), _add_in_place), residual
+
+
+def _add_in_place(left, right):
+    """Add arrays to others."""
+    for total, array in zip(left, right, strict=True):
+        total += array
+    return left
 
 
 def compute_gram_with_nugget(program, Z, jitter, threads):
@@ -291,9 +298,10 @@ class Information:
         out.r[:m], out.c[:m] = self.r, self.c
         return out
 
-    def plus(self, other):
-        """Return the factors of two sets of rows as one, B not yet factorised."""
-        return Information(self.A + other.A, self.r + other.r, self.numbers + other.numbers)
+    def plus(self, other, *, in_place=False):
+        """Return the factors of two sets of rows as one, B not yet factorised; in place in the arrays of `other`."""
+        A, r = (other.A, other.r) if in_place else (None, None)
+        return Information(np.add(self.A, other.A, out=A), np.add(self.r, other.r, out=r), self.numbers + other.numbers)
 
     def raise_to(self, power):
         """Return the factor to a power in [0, 1]."""

@@ -51,7 +51,7 @@ class RowSites:
         """Return the sites of Gaussian noise of variances `noise`: a row of weight w is w rows."""
         rho = np.broadcast_to(check_within_range(weight / noise, "precisions of the noise"), target.shape)
         # -sum_n weight_n log(2 pi noise_n)/2
-        constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
+        constant = -0.5 * _sum_over(weight * (LOG_2PI + np.log(noise)), len(target))
         return cls(rho * target, np.ascontiguousarray(rho), compute_fractions(weight, alpha), target, constant)
 
     def part(self, block):
@@ -93,14 +93,21 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=
         return sum_block(basis, X, sites, weight, threads, *block_features)
 
     new = Information(*rows.sum_blocks(statistics, threads))  # exp(E_2(b))
-    return information.plus(new).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
+    return information.plus(
+        new, in_place=True
+    ).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
 
 
 def sum_block(basis, X, sites, weight, threads, *known):
     """Return A, r and the sums of an `Information` of sites of Gaussian noise; `known` are W and residuals."""
     A, r, numbers, _ = basis.add_rows(X, sites, threads, *known)
-    n, constant = np.sum(np.broadcast_to(weight, len(X))), sites.constant + sites.constant_of(numbers)
+    n, constant = _sum_over(weight, len(X)), sites.constant + sites.constant_of(numbers)
     return A, r, np.array([constant, n, numbers[2], numbers[3], 0.0])
+
+
+def _sum_over(values, n):
+    """Return the sum of values of n rows: an array of n, or of one that all have."""
+    return float(np.sum(values)) * (n // np.size(values))
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +156,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
         more = Information.of(A, r)
     else:
         more = Information.empty(basis.n)
-    out = information.plus(more).factorise()
+    out = information.plus(more, in_place=True).factorise()
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
     out.sums[:2] = information.log_bound + total - out.log_z, information.n + weight
     if fit is None:

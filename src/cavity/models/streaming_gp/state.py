@@ -120,7 +120,7 @@ class StreamingGPState(SparsePosterior):
     def classes(self) -> tuple[Any, ...] | None:
         """The values that labels stand for, in their order.
 
-        None where y was 0 and 1, -1 and 1, truth values, or the numbers of classes.
+        None where y was 0 and 1, -1 and 1, or the numbers of classes.
         """
         return self._now.classes
 
@@ -214,7 +214,7 @@ class StreamingGPState(SparsePosterior):
             new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return finish_single_row(self, new)
-            if take_plain_batch(self, X, y):
+            if take_plain_batch(self, X, y, n_threads):
                 return self
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "event": event, "offset": offset, "exposure": exposure}

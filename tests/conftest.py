@@ -35,13 +35,12 @@ def pytest_configure(config):
         settings.load_profile("long")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collectstart():
     gc.disable()  # a sixth of the time of imports
-    try:
-        return (yield)
-    finally:
-        gc.enable()
+
+
+def pytest_collection_finish():
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is not marked

@@ -19,6 +19,7 @@ from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments,
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
 from cavity.models.linear.moving_search import find_slopes
+from cavity.models.linear.separation import are_all_on_one_side
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
 from cavity.models.search import SearchResult
@@ -39,7 +40,6 @@ def list_targets(terms):
 class FreeTerms(FreeSettings):
     """Free numbers of the priors of terms, then those of the likelihood."""
 
-    scan = (0.0,)
     warns_of_flat = True
 
     def __init__(self, problem, names, likelihood):
@@ -48,6 +48,7 @@ class FreeTerms(FreeSettings):
         spread = find_location_and_spread(likelihood, rows)[1]
         self.fixed, priors = settings, problem.model.priors
         self.avoids_zero = priors == AVOID_ZERO_PRIOR
+        self.scan = (0.0, np.inf) if are_all_on_one_side(likelihood, rows) else (0.0,)  # effects may take all of y
         self.maps = [term.free_parameters(setting, spread) for term, setting in zip(terms, settings, strict=True)]
         self.open = [m for m in self.maps if m is not None]
         size = sum(m.size for m in self.open)
@@ -73,6 +74,11 @@ class FreeTerms(FreeSettings):
     def prior_bounds(self):
         """(low, high) of every free number of a term."""
         return np.concatenate([np.zeros((0, 2)), *(m.bounds() for m in self.open)])
+
+    @property
+    def least_value(self):
+        """See `FreeSettings`."""
+        return -np.inf if self.avoids_zero else super().least_value
 
     @property
     def chosen_ends(self):
@@ -153,6 +159,7 @@ class MixedEvidence(LinearEvidence):
         super().__init__(problem, vector, threads, options)
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood
+        self._first_sums = None, None  # first sites, and their sums over rows
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -224,7 +231,10 @@ class MixedEvidence(LinearEvidence):
             first = geometry.first(self.sites(settings.likelihood), self.options)
             self.start = (geometry.vector(), geometry.vector()) if first is None else first
         directions = PriorDirections(geometry, problem, self.vector) if informs else None
-        sums = geometry.gather(*self.start) if sums is None else sums
+        if sums is None:
+            if self._first_sums[0] is not self.start:
+                self._first_sums = self.start, geometry.gather(*self.start)
+            sums = self._first_sums[1]
         belief = geometry.belief(*sums, find_directions=directions and directions.find)
         if belief is None:
             return None

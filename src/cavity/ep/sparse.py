@@ -30,7 +30,7 @@ References
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -71,7 +71,15 @@ class Pattern:
         self.places = self.cholesky.positions(self.rows, self.columns)
         self.diagonal = np.flatnonzero(self.rows == self.columns)  # which entries are on it, column by column
         self.times = np.where(self.rows == self.columns, 1.0, 2.0)  # how often an entry stands in the whole matrix
+        self.spare_values = []  # arrays of the factor: one that is taken out is of one belief
         self.prior = np.searchsorted(self.columns * n + self.rows, columns * n + rows)
+        self._prior = prior
+
+    @cached_property
+    def of_prior(self):
+        """The Cholesky factor of P alone, and where the entries of its pattern stand there."""
+        cholesky = SparseCholesky(self._prior.indptr, self._prior.indices)
+        return cholesky, cholesky.positions(self.rows[self.prior], self.columns[self.prior])
 
     def product(self, entries, b):
         """The product of the symmetric matrix of these entries (E,) with b (n,)."""
@@ -161,6 +169,12 @@ def _invert_root(matrix):
     return inverse * unit, float(2.0 * np.sum(np.log(np.diagonal(root) / unit)))
 
 
+def _solve(cholesky, factor, kriging, rows, threads):
+    """Return the products of vectors (k, n) with the covariance of a factor and its constraints."""
+    solved = cholesky.solve(factor, rows, threads)
+    return solved if kriging is None else kriging.apply(solved)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseBelief(MarginalBelief):
     """A Gaussian over a: its mean, its covariance on the pattern, and the marginals of all f."""
@@ -207,16 +221,16 @@ class Sparse(DifferenceGeometry):
             self.pin_entries = np.zeros(len(pattern.places))
             self.pin_entries[pattern.diagonal[precision.constraints.pins]] = precision.constraints.pin_precisions
         self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
-        self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs
 
     def factorise(self, h):
-        """L of P + h and pins in the storage of the pattern, until the next call of a method; None if there is none."""
+        """L of P + h and pins in an array that may become spare afterwards; None if there is none."""
         entries = self.prior_entries + h + self.pin_entries
         if not np.isfinite(entries).all():
             return None
-        values = self._values
+        spare = self.pattern.spare_values
+        values = spare.pop() if spare else np.empty(self.pattern.cholesky.n_entries)
         values.fill(0.0)
         values[self.pattern.places] = entries
         return None if self.pattern.cholesky.factor(values, self.threads) else values
@@ -234,9 +248,12 @@ class Sparse(DifferenceGeometry):
         kriging = Kriging.of(self.precision.constraints, partial(cholesky.solve, factor, threads=self.threads))
         if kriging is not None:
             step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
-        solved = None if find_directions is None else self._solve(factor, kriging, find_directions(step))
+        solved = (
+            None if find_directions is None else _solve(cholesky, factor, kriging, find_directions(step), self.threads)
+        )
         cholesky.invert(factor, self.threads)  # in its place
         inverse = factor[pattern.places]
+        pattern.spare_values.append(factor)
         if kriging is not None:
             kriging.take_out(pattern.indptr, pattern.rows, inverse, self.threads)
         f_mean, f_variance = np.zeros(0), np.ones(0)
@@ -251,16 +268,14 @@ class Sparse(DifferenceGeometry):
         log_ratio = log_determinant - self.precision.log_determinant
         return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace, solved)
 
-    def _solve(self, factor, kriging, rows):
-        """The products of vectors (k, n) with the covariance of a factor and its constraints."""
-        solved = self.pattern.cholesky.solve(factor, rows, self.threads)
-        return solved if kriging is None else kriging.apply(solved)
-
     def multiply_prior_covariance(self, rows):
         """The products of vectors (k, n) with the covariance of the prior."""
-        factor = self.factorise(0.0)
-        solve = partial(self.pattern.cholesky.solve, factor, threads=self.threads)
-        return self._solve(factor, Kriging.of(self.precision.constraints, solve), rows)
+        cholesky, places = self.pattern.of_prior
+        values = np.zeros(cholesky.n_entries)
+        values[places] = (self.prior_entries + self.pin_entries)[self.pattern.prior]
+        cholesky.factor(values, self.threads)
+        kriging = Kriging.of(self.precision.constraints, partial(cholesky.solve, values, threads=self.threads))
+        return _solve(cholesky, values, kriging, rows, self.threads)
 
     def prior(self):
         """Return the prior as a SparseBelief; OverflowError if its moments leave the range of float64."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -93,4 +94,4 @@ def _look_up_labels(column, labels):
     """The number of each row's label in `labels`, NEW_LEVEL if it is none of them."""
     values = column.values if isinstance(column.values, list) else column.values.tolist()
     number = {label: k for k, label in enumerate(labels)}
-    return np.fromiter((number.get(label, NEW_LEVEL) for label in values), dtype=np.intp, count=len(values))
+    return np.fromiter(map(number.get, values, repeat(NEW_LEVEL)), dtype=np.intp, count=len(values))

@@ -146,8 +146,7 @@ class _LocationRegressor(_GLMRegressor):
         X : array_like, shape (n, D)
             The rows.
         return_std : bool, default False
-            Whether to return standard deviations of the function. Those of new observations, whose noise has heavy
-            tails, are better asked for by ``posterior_.quantile``.
+            Whether to return standard deviations of the function; of new observations see ``posterior_.quantile``.
 
         Returns
         -------
@@ -181,7 +180,6 @@ class RobustRegressor(_LocationRegressor):
 
     See Also
     --------
-    cavity.GLM : The model underneath, which has other likelihoods.
     sklearn.linear_model.HuberRegressor : A point estimate with a bounded loss; sooner.
 
     Examples
@@ -231,7 +229,6 @@ class QuantileRegressor(_LocationRegressor):
 
     See Also
     --------
-    cavity.GLM : The model underneath, whose ``quantile`` has those of other likelihoods.
     sklearn.linear_model.QuantileRegressor : A point estimate by linear programming, with an L1 penalty.
 
     Examples
@@ -239,10 +236,8 @@ class QuantileRegressor(_LocationRegressor):
     >>> import numpy as np
     >>> from cavity.sklearn import QuantileRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(size=(400, 1))
-    >>> y = 1.0 + 2.0 * X[:, 0] + rng.exponential(size=400)
-    >>> model = QuantileRegressor(quantile=0.9).fit(X, y)
-    >>> round(float(np.mean(y < model.predict(X))), 2)
+    >>> X, y = np.arange(400.0)[:, None], np.arange(400.0) + rng.exponential(size=400)
+    >>> round(float(np.mean(y < QuantileRegressor(quantile=0.9).fit(X, y).predict(X))), 2)
     0.9
     """
 

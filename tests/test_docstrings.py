@@ -5,9 +5,12 @@ import inspect
 import re
 from collections import defaultdict
 from dataclasses import fields, is_dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 from numpydoc.docscrape import NumpyDocString
+from support.source_trees import walk_definitions
 
 import cavity
 import cavity.plot
@@ -181,27 +184,32 @@ def test_public_names_are_in_the_reference():
     assert not public - documented
 
 
-def collect_names(tree):
-    """All names of a module: of variables, attributes, arguments, functions and classes, and those in short strings."""
-    for node in ast.walk(tree):
-        yield from (getattr(node, field, None) for field in ("id", "attr", "arg", "name"))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < MAX_NAME_LENGTH:
-            yield from re.findall(r"\w+", node.value)
+def collect_names(code):
+    """All names of compiled code: of variables, attributes, arguments, functions and classes, and in short strings."""
+    constants = [code.co_consts]
+    for values in constants:  # which grows: names of arguments in calls are tuples
+        for value in values:
+            if isinstance(value, CodeType):
+                yield from collect_names(value)
+            elif isinstance(value, tuple | frozenset):
+                constants.append(value)
+            elif isinstance(value, str) and len(value) < MAX_NAME_LENGTH:
+                yield from re.findall(r"\w+", value)
+    yield from (*code.co_names, *code.co_varnames, *code.co_freevars, code.co_name)
 
 
 def test_names_in_docstrings_exist():
     """Names in backticks somewhere in the package, documented parameters among the arguments: renaming forgets them."""
     source = Path(cavity.__file__).parent
-    trees = {path: ast.parse(path.read_text()) for path in source.rglob("*.py")}
-    names = {name for tree in trees.values() for name in collect_names(tree)} | {path.stem for path in trees}
+    paths = [*source.rglob("*.py")]
+    codes = (SourceFileLoader(path.stem, str(path)).get_code(path.stem) for path in paths)
+    names = {name for code in codes for name in collect_names(code)} | {path.stem for path in paths}
     names |= NAMES_OF_OTHERS
     for path in (Path(__file__).parents[1] / "cython_core").rglob("*.p*"):
         names.update(re.findall(r"\w+", path.read_text()))
     wrong = []
-    for path, tree in trees.items():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-                continue
+    for path in paths:
+        for node in walk_definitions(ast.parse(path.read_text())):
             docstring = ast.get_docstring(node) or ""
             quoted = set(re.findall(r"(?<!`)`([a-z_][a-z_0-9]*)`(?!`)", docstring)) - names
             if isinstance(node, ast.FunctionDef) and "Parameters\n---" in docstring:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
+from support.source_trees import walk_statements
 
 import cavity
 from cavity.base.public_objects import Public
@@ -63,12 +64,13 @@ def imports_of(module):
     What only type checkers read is not imported.
     """
     package = module if path_of(module).name == "__init__.py" else module.rpartition(".")[0]
-    tree = ast.parse(path_of(module).read_text())
+    text = path_of(module).read_text()
+    tree = ast.parse(text)
     results = []
-    for node in ast.walk(tree):
+    for node in walk_statements(tree):
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             node.body = []
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if "import_module" in text else walk_statements(tree):
         if isinstance(node, ast.Import):
             names = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

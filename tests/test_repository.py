@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from support import tolerances
+from support.source_trees import walk_definitions
 
 import cavity
 
@@ -14,12 +15,11 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 45_181, "tests": 52_715}
+MAX_CODE_LINES = {"src": 45_181, "tests": 52_780}
 # of src some 5,300 are structured terms, graphs and chains, 2,300 integrals over hyperparameters and corrections of EP,
 # 1,700 fits of many responses, 2,900 formulas, missing values, averages over rows, and checks of models
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 33
 TOLERANCE = re.compile(r"\b(rtol|atol|rel|abs)=([^,\n]*\d(\.\d|e)|[\w.]*\(\n)")  # with a number, or with more lines
-STATEMENTS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def list_tracked(*options):
@@ -34,10 +34,8 @@ def list_tracked(*options):
 def count_code_lines(text):
     """Count the lines of Python code that are not blank and neither comment nor docstring."""
     lines = {i for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")}
-    nodes = [ast.parse(text)]
-    for node in nodes:  # which grows: statements alone, no expressions
-        nodes += [child for name in STATEMENTS for child in getattr(node, name, ())]
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+    for node in walk_definitions(ast.parse(text)):
+        if ast.get_docstring(node, clean=False):
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return len(lines)
 

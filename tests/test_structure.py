@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.source_trees import walk_definitions
 from test_package import MODULES, imports_of, package_of, path_of
 
 import cavity
@@ -19,6 +20,7 @@ MAX_SIBLING_IMPORTS = 1  # between families of models
 QUESTIONS = {"is_collection", "is_stored", "is_unopened", "is_elsewhere", "is_sliced", "is_file_name", "is_table"}
 SOURCES = {"Source", "StoredRows", "SparseRows"}
 DATA = {"X", "x", "y", "data", "rows", "sample_weight", "frame", "table"}  # names of data in calls of hasattr
+WORDS_OF_QUESTIONS = re.compile("|".join([*QUESTIONS, *SOURCES, "hasattr", "is_remote"]))
 ENTRIES = {"fit", "fit_stochastic", "update", "merge", "forget"}
 SHARED = {"linear", "process", "formula", "many"}  # what families share
 MAX_FUNCTION_LINES = 50  # without the docstring
@@ -105,9 +107,9 @@ def read_definitions():
         text, name = path.read_text(), str(path.relative_to(SOURCE))
         tree, lines = ast.parse(text), text.splitlines()
         definitions["constant"] += [(name, constant, 0, 0) for constant in list_constants(tree)]
-        if name.split("/")[0] in BEHIND_THE_ENTRY:
+        if name.split("/")[0] in BEHIND_THE_ENTRY and WORDS_OF_QUESTIONS.search(text):
             definitions["question"] += [(name, line, 0, 0) for line in questions(tree)]
-        for node in ast.walk(tree):
+        for node in walk_definitions(tree):
             if isinstance(node, ast.ClassDef):
                 definitions["class"].append((name, node.name, 0, 0))
             elif isinstance(node, ast.FunctionDef):

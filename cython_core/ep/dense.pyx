@@ -23,13 +23,17 @@ from cavity._core.tiles cimport (
 
 connect()
 
+cdef enum:
+    WHOLE_ROWS = 32             # a multiple of CV_STRIP and of CV_STEP lanes
+
 cdef struct Design:
     Py_ssize_t n_rows, n_columns
     const double *x         # (N, D)
     const double *base      # (N,), or one number if bases is 0
     Py_ssize_t bases
     # scratch
-    double *z               # (D, SITE_ROWS): x in columns, 0 beyond the last row
+    Py_ssize_t stride       # rows of a tile with those of zeros: whole strips
+    double *z               # (D, stride): x in columns, 0 beyond the last row
     double *m               # (SITE_ROWS,)
     double *v               # (SITE_ROWS,)
     double *prior           # (SITE_ROWS,): prior means of f
@@ -58,7 +62,7 @@ cdef Design design_of(const double[:, ::1] x, const double[::1] base, void *memo
     cdef Py_ssize_t d = x.shape[1], i
     design.n_rows, design.n_columns, design.x = x.shape[0], d, &x[0, 0]
     design.base, design.bases = &base[0], 1 if base.shape[0] > 1 else 0
-    design.z = aligned(memory)
+    design.stride, design.z = SITE_ROWS, aligned(memory)
     design.rest = design.z + d * SITE_ROWS
     design.m = design.rest + (d + CV_TILE) * SITE_ROWS
     design.v = design.m + SITE_ROWS
@@ -75,14 +79,15 @@ cdef Design design_of(const double[:, ::1] x, const double[::1] base, void *memo
     return design
 
 
-cdef void load(const Design *design, Py_ssize_t at, Py_ssize_t n) noexcept nogil:
+cdef void load(Design *design, Py_ssize_t at, Py_ssize_t n) noexcept nogil:
     """z = the n rows from `at` on, in columns."""
     cdef Py_ssize_t i, j, d = design.n_columns
+    design.stride = (n + WHOLE_ROWS - 1) // WHOLE_ROWS * WHOLE_ROWS
     cv_coordinates(False, design.x + at * d, d, n, (design.n_rows - at) * d, design.zeros, design.ones, design.z, NULL,
-                   SITE_ROWS)
+                   design.stride)
     for j in range(d):
-        for i in range(n, SITE_ROWS):
-            design.z[j * SITE_ROWS + i] = 0.0
+        for i in range(n, design.stride):
+            design.z[j * design.stride + i] = 0.0
 
 
 cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize_t n, double *out) noexcept nogil:
@@ -97,7 +102,7 @@ cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize
         for j in range(design.n_columns):
             factor = cv8_set(a[j])
             for u in range(CV_STEP):
-                total[u] = cv8_add(total[u], cv8_mul(factor, cv8_load(design.z + j * SITE_ROWS + i + u * CV_LANES)))
+                total[u] = cv8_add(total[u], cv8_mul(factor, cv8_load(design.z + j * design.stride + i + u * CV_LANES)))
         for u in range(CV_STEP):
             cv8_store(out + i + u * CV_LANES, total[u])
     spread_out(design.base + at * design.bases, design.bases, n, design.rest)
@@ -111,7 +116,7 @@ cdef void find_moments(const Design *design, const double *mean, const double *t
     cdef Py_ssize_t strip
     project(design, mean, at, n, design.m)
     for strip in range((n + CV_STRIP - 1) // CV_STRIP):
-        cv_distance(design.n_columns, design.z + strip * CV_STRIP, SITE_ROWS, design.zeros, triangle, design.rest,
+        cv_distance(design.n_columns, design.z + strip * CV_STRIP, design.stride, design.zeros, triangle, design.rest,
                     design.v + strip * CV_STRIP)
 
 
@@ -125,9 +130,9 @@ cdef void add_sites(const Design *design, const double *prior_mean, const double
         spread_out(design.base + at * design.bases, design.bases, n, design.prior)
     for i in range(n):
         design.weight[i], design.pull[i] = rho[i], tau[i] - rho[i] * design.prior[i]
-    for i in range(n, SITE_ROWS):
+    for i in range(n, design.stride):
         design.weight[i] = design.pull[i] = 0.0
-    cv_moments(True, design.n_columns, design.z, SITE_ROWS, NULL, design.weight, design.pull, SITE_ROWS, NULL,
+    cv_moments(True, design.n_columns, design.z, 0, NULL, design.weight, design.pull, design.stride, NULL,
                design.rest + design.n_columns * SITE_ROWS, design.sums)
 
 
@@ -212,7 +217,7 @@ def add(const double[:, ::1] x, const double[::1] base,             # as for mom
 
 
 cdef Py_ssize_t renew_rows(
-    const Design *design, Rows *rows, const double *mean, const double *triangle, const double *prior_mean,
+    Design *design, Rows *rows, const double *mean, const double *triangle, const double *prior_mean,
     const double *tau, const double *rho, double up, double down,
     double *new_tau, double *new_rho, double *h, double *g, Py_ssize_t *skipped,
 ) noexcept nogil:

@@ -6,7 +6,7 @@ equations in this file are those of the book, with a fraction f of the site in t
 
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store, template
@@ -238,44 +238,42 @@ cdef inline void copy_panels(const Weights *q, double *covariance, bint back) no
         first += wide
 
 
-cdef inline template pass_panel(Py_ssize_t count, bint moves, bint finds, const Weights *q, Py_ssize_t first,
-                                const double *x) noexcept nogil:
+cdef inline template pass_panel(Py_ssize_t count, const Weights *q, Py_ssize_t first, const double *x) noexcept nogil:
     """What pass_over does, in a panel of 8 count columns."""
     cdef double *row = q.covariance + first * q.n_columns
+    cdef const double *scaled = q.scaled     # local: no store below can change it
+    cdef Py_ssize_t n = q.n_columns
     cdef cv8 total[MAX_STEPS]
     cdef cv8 own[MAX_STEPS]
     cdef cv8 at
     cdef Py_ssize_t j, g
     for g in range(count):
         total[g], own[g] = cv8_set(0.0), cv8_load(q.spread + first + g * CV_LANES)
-    for j in range(q.n_columns):
+    for j in range(n):
         for g in range(count):
-            at = cv8_load(row + g * CV_LANES)
-            if moves:
-                at = cv8_add(at, cv8_mul(cv8_set(q.scaled[j]), own[g]))
-                cv8_store(row + g * CV_LANES, at)
-            if finds:
-                total[g] = cv8_add(total[g], cv8_mul(cv8_set(x[j]), at))
+            at = cv8_add(cv8_load(row + g * CV_LANES), cv8_mul(cv8_set(scaled[j]), own[g]))
+            cv8_store(row + g * CV_LANES, at)
+            total[g] = cv8_add(total[g], cv8_mul(cv8_set(x[j]), at))
         row += count * CV_LANES
-    for g in range(count if finds else 0):
+    for g in range(count):
         cv8_store(q.later + first + g * CV_LANES, total[g])
 
 
-cdef inline template pass_over(bint moves, bint finds, const Weights *q, const double *x) noexcept nogil:
-    """covariance += scaled spread' if it moves, then later = covariance x if that is to be found: once through memory.
-    """
+cdef void pass_over(Weights *q, const double *x) noexcept nogil:
+    """covariance += scaled spread', then spread = covariance x: once through memory."""
     cdef Py_ssize_t first = 0, wide
     while first < q.width:
         wide = min((q.width - first) // CV_LANES, <Py_ssize_t>PANEL_LANES)
         if wide == 4:
-            pass_panel(4, moves, finds, q, first, x)
+            pass_panel(4, q, first, x)
         elif wide == 3:
-            pass_panel(3, moves, finds, q, first, x)
+            pass_panel(3, q, first, x)
         elif wide == 2:
-            pass_panel(2, moves, finds, q, first, x)
+            pass_panel(2, q, first, x)
         else:
-            pass_panel(1, moves, finds, q, first, x)
+            pass_panel(1, q, first, x)
         first += wide * CV_LANES
+    q.spread, q.later = q.later, q.spread
 
 
 cdef inline void add_scaled(double *a, double factor, const double *b, Py_ssize_t width) noexcept nogil:
@@ -292,17 +290,15 @@ cdef Py_ssize_t visit_rows(
 ) noexcept nogil:
     """The loop of `sweep_rows`: how many sites are skipped; adds the log normalisers of the others to the total."""
     cdef Py_ssize_t i, j, skipped = 0
-    cdef const double *x = q.x
+    cdef const double *x
     cdef Renewal new
-    pass_over(False, True, q, x)
     for i in range(at, at + n):
-        q.spread, q.later = q.later, q.spread
+        x = q.x + (i - at) * q.width
+        pass_over(q, x)
         if not renew(rows, i, base[i * bases] + dot(q, x, q.mean), dot(q, x, q.spread), tau[i], rho[i],
                      up, down, &new):
             skipped += 1
-            x += q.width
-            if i + 1 < at + n:
-                pass_over(False, True, q, x)
+            memset(q.spread, 0, q.width * sizeof(double))
             continue
         total[0] += new.log_z
         tau[i] += new.tau
@@ -310,11 +306,6 @@ cdef Py_ssize_t visit_rows(
         add_scaled(q.mean, new.shift, q.spread, q.width)      # mean += shift V x, V -= shrink V x (V x)'  (3.70)
         for j in range(q.n_columns):
             q.scaled[j] = -new.shrink * q.spread[j]
-        x += q.width
-        if i + 1 < at + n:
-            pass_over(True, True, q, x)
-        else:
-            pass_over(True, False, q, x)
     return skipped
 
 
@@ -351,6 +342,7 @@ def sweep_rows(int kind, const double[::1] parameters,
             size = min(<Py_ssize_t>SITE_ROWS, n - at)
             copy_rows(q.x, width, &x[at, 0], d, size, d)     # before they are read in lanes
             skipped += visit_rows(&q, &rows, at, size, &base[0], bases, &tau[0], &rho[0], up, down, &total)
+        pass_over(&q, q.x)                                   # what the last row has changed
         copy_rows(&mean[0], d, q.mean, width, 1, d)
         copy_panels(&q, &covariance[0, 0], True)
         free(memory)

@@ -279,6 +279,19 @@ CV_INLINE cv8 cv8_combine_each(cv8 *x)
             + _mm512_permutex2var_pd(pairs[2 * i], odd, pairs[2 * i + 1]);
     x[0].part[0] = _mm512_shuffle_f64x2(fours[0], fours[1], 0x44) + _mm512_shuffle_f64x2(fours[0], fours[1], 0xee);
     return x[0];
+#elif CV_WIDTH == 4
+    cv8 out;
+    for (int i = 0; i < 2; i++) {
+        __m256d parts[2];
+        CV_EACH(p) {
+            __m256d a = x[4 * i].part[p], b = x[4 * i + 1].part[p], c = x[4 * i + 2].part[p], d = x[4 * i + 3].part[p];
+            a = _mm256_unpacklo_pd(a, b) + _mm256_unpackhi_pd(a, b);
+            c = _mm256_unpacklo_pd(c, d) + _mm256_unpackhi_pd(c, d);
+            parts[p] = _mm256_permute2f128_pd(a, c, 0x20) + _mm256_permute2f128_pd(a, c, 0x31);
+        }
+        out.part[i] = parts[0] + parts[1];
+    }
+    return out;
 #else
     cv8_transpose(x);
     return cv8_add(cv8_add(cv8_add(x[0], x[1]), cv8_add(x[2], x[3])),

@@ -16,7 +16,8 @@ e is the power, and a, b, c are
     LOGISTIC_INTERVAL    sigmoid(b - f) sigmoid(f - a)
     TWEEDIE              exp(-y (exp(-b f)/b + exp(a f)/a)) over its maximum, at f = 0; 0 < a < 1, b = 1 - a
     BETA                 the density of Beta(p a, (1 - p) a), p = sigmoid(f), at z; y, b = log z, log(1 - z)
-    BETA_BINOMIAL        the probability of y successes and b failures, whose chance has that density, without n over y
+    BETA_BINOMIAL        the probability of y successes and b failures, whose chance has that density, but for n over y
+                         and for what `below_top` adds
 
 Constants in f are left out. Labels are 1: those of -1 are mirror images.
 """
@@ -195,7 +196,8 @@ cdef inline template beta_slopes(const Density *p, double f, Slopes *out) noexce
     log_gamma(rest * n, log_rest + log_n, &second)
     # two terms that cancel would lose the digits that n magnifies
     bernoulli_divergence(mean, rest, from_odds, mean * (log_mean - p.y) + rest * (log_rest - p.b), &divergence)
-    out.value = p.power * (0.5 * (log_mean + log_rest) - (first.remainder + second.remainder) - n * divergence)
+    out.value = p.power * ((0.5 * (log_mean + log_rest) + cv_log(first.product * second.product))
+                           - (first.rest + second.rest) - n * divergence)
     # d log p/df = w (log odds of y - f) + mean first(rest n) - rest first(mean n), w = n mean rest
     l1 = n * mean * rest * from_odds + (mean * second.first - rest * first.first)
     out.l1 = p.power * l1
@@ -217,16 +219,14 @@ cdef inline template beta_binomial_slopes(const Density *p, double f, Slopes *ou
     cdef double ratio_a = cv_log_1p(y / a) if y < a else log_ya - log_a
     cdef double ratio_b = cv_log_1p(r / b) if r < b else log_rb - log_b
     cdef double ratio_n = cv_log_1p((y + r) / n) if y + r < n else log_total - log_n
-    cdef LogGamma at_n, at_total, at_a, at_b, at_ya, at_rb
-    log_gamma(n, log_n, &at_n)
-    log_gamma(total, log_total, &at_total)
+    cdef LogGamma at_a, at_b, at_ya, at_rb
     log_gamma(a, log_a, &at_a)
     log_gamma(b, log_b, &at_b)
     log_gamma(ya, log_ya, &at_ya)
     log_gamma(rb, log_rb, &at_rb)
-    up = y * (log_ya - log_total) + a * (ratio_a - ratio_n) - 0.5 * ratio_a + (at_ya.remainder - at_a.remainder)
-    down = r * (log_rb - log_total) + b * (ratio_b - ratio_n) - 0.5 * ratio_b + (at_rb.remainder - at_b.remainder)
-    out.value = p.power * ((up + down) + 0.5 * ratio_n - (at_total.remainder - at_n.remainder))
+    up = y * (log_ya - log_total) + a * (ratio_a - ratio_n) - 0.5 * ratio_a + (at_ya.rest - at_a.rest)
+    down = r * (log_rb - log_total) + b * (ratio_b - ratio_n) - 0.5 * ratio_b + (at_rb.rest - at_b.rest)
+    out.value = p.power * ((up + down) + cv_log((at_a.product * at_b.product) / (at_ya.product * at_rb.product)))
     # w (psi(y + a) - psi(a)), w = n mean rest, and the same of b: w/a is rest, w/b is mean
     of_a = w * ratio_a + (at_ya.first * (w / ya if y > 0.0 else rest) - at_a.first * rest)
     of_b = w * ratio_b + (at_rb.first * (w / rb if r > 0.0 else mean) - at_b.first * mean)
@@ -297,8 +297,17 @@ cdef inline template above_log(double y, double f, double *out) noexcept nogil:
 
 
 cdef inline template below_top(int kind, const Density *p, double f, double value, double *out) noexcept nogil:
-    """For counts above 0 l(f) less its maximum, which the constant of log p holds; for all else l(f), the value."""
-    cdef double y = p.y if p.y > 0.0 else 1.0, n = y + p.a, top = value, above
+    """For counts above 0 l(f) less its maximum, which the constant of log p holds; for all else l(f)."""
+    cdef double y = p.y if p.y > 0.0 else 1.0, n = y + p.a, top = value, above, total
+    cdef LogGamma at_n, at_total
+    if kind == BETA_BINOMIAL:                               # log of Gamma(a)/Gamma(total) but for powers of a and total
+        n, total = p.y + p.b, p.y + p.b + p.a
+        above = cv_log(total)
+        log_gamma(p.a, p.c, &at_n)
+        log_gamma(total, above, &at_total)
+        above = cv_log_1p(n / p.a) if n < p.a else above - p.c
+        out[0] = value + p.power * (0.5 * above - (at_total.remainder - at_n.remainder))
+        return
     if kind == POISSON:                                     # y f - exp(f) + y - y log y
         above_log(y, f, &above)
         top = f - cv_log(y)

@@ -6,6 +6,8 @@ With log x given, since x may have underflown, and B(x) = log Gamma(x) - (x - 1/
     first       x (psi(x) - log x)
     second      x^2 (psi'(x) - 1/x)
 
+    rest        B(x) + log(product), where a product of a few of these takes one logarithm
+
 by Stirling's series at x, or at x + 8 below 16 [Abramowitz and Stegun, 6.1.15, 6.1.41, 6.3.18, 6.4.12].
 """
 
@@ -13,7 +15,7 @@ from cavity._core.lanes cimport template
 from cavity._core.simd cimport cv_log
 
 cdef struct LogGamma:
-    double remainder, first, second
+    double remainder, first, second, rest, product
 
 
 cdef inline template log_gamma(double x, double log_x, LogGamma *out) noexcept nogil:
@@ -35,5 +37,7 @@ cdef inline template log_gamma(double x, double log_x, LogGamma *out) noexcept n
     cdef double bend = 4.0 * d * d * (ra * ra + rb * rb + rc * rc) - 2.0 * (ra + rb + rc) + rd * rd
     cdef double up_first = log_z - 0.5 * inv - inv * of_first, up_second = inv * (1.0 + 0.5 * inv + inv * of_second)
     out.remainder = ((t + 7.5) * log_z - (t + 0.5) * log_x - 8.0 - log_product) + series if small else series
+    out.rest = ((t + 7.5) * log_z - (t + 0.5) * log_x - 8.0) + series if small else series
+    out.product = (a * b) * (c * d) if small else 1.0
     out.first = t * (up_first - log_x - slope) - 1.0 if small else -0.5 - of_first
     out.second = t * t * (up_second + bend) + 1.0 - t if small else 0.5 + of_second

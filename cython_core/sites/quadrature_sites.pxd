@@ -5,16 +5,16 @@ from cavity._core.lanes cimport cv8_add, cv8_load, cv8_set, template
 from cavity._core.quadrature_nodes cimport hermite_counts, hermite_logs, hermite_nodes
 from cavity._core.quadrature_panels cimport add_panels
 from cavity._core.quadrature_steps cimport (
-    MAX_NEWTON_STEPS, begin_anchor, bound_curvature, choose_narrow_rule, choose_rule, concave_range, end_anchor,
-    find_top, find_unit, finish_site, improve_anchor, is_adaptive, move_left_end, move_right_end, place_narrow_nodes,
-    place_nodes, student_anchor, student_range, weigh_node,
+    MAX_NEWTON_STEPS, MIN_CHANGE, begin_anchor, bound_curvature, choose_narrow_rule, choose_rule, concave_range,
+    end_anchor, find_top, find_unit, finish_site, improve_anchor, is_adaptive, move_left_end, move_right_end,
+    place_narrow_nodes, place_nodes, student_anchor, student_range, weigh_node,
 )
 from cavity._core.response_steps cimport (
     ANCHOR_STEPS, END_STEPS, begin_ends, choose_response_rule, keep_curved_anchor, move_curved_anchor, move_end,
 )
 from cavity._core.simd cimport CV_LANES
 from cavity._core.site_integrands cimport (
-    INTEGRAND_FIELDS, Lanes, Tile, copy_lane, evaluate_nodes, evaluate_slopes_of, spread,
+    INTEGRAND_FIELDS, Lanes, Tile, copy_lane, evaluate_nodes, evaluate_slopes_of, evaluate_values, spread,
 )
 from cavity._core.site_types cimport (
     BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
@@ -27,8 +27,10 @@ from cavity._core.site_types cimport (
 
 cdef inline template improve_anchors_in(int kind, Tile *t, int lanes) noexcept nogil:
     cdef Py_ssize_t i
-    cdef double moving = lanes
+    cdef double moving = 0.0
     cdef int _step
+    for i in range(lanes):
+        moving += t.moving[i]
     for _step in range(MAX_NEWTON_STEPS):
         if moving == 0.0:
             break
@@ -91,7 +93,8 @@ cdef inline void finish_sites(Tile *t, int lanes) noexcept nogil:
             finish_site(t, i)
 
 
-cdef inline template find_response_rule_in(int kind, Tile *t, int lanes) noexcept nogil:
+cdef inline template find_response_rule(int kind, Tile *t, int lanes) noexcept nogil:
+    """Steps 2 and 4 of response_steps.pxd."""
     cdef Py_ssize_t i
     cdef double curved = 0.0
     cdef int _step
@@ -123,12 +126,8 @@ cdef inline template find_response_rule_in(int kind, Tile *t, int lanes) noexcep
         choose_response_rule(kind, t, i)
 
 
-cdef inline void find_response_rule(int kind, Tile *t, int lanes) noexcept nogil:
-    """Steps 2 and 4 of response_steps.pxd."""
-    if lanes == 1:
-        find_response_rule_in(kind, t, 1)
-    else:
-        find_response_rule_in(kind, t, CV_LANES)
+cdef inline void find_response_rule_alone(int kind, Tile *t) noexcept nogil:
+    find_response_rule(kind, t, 1)
 
 
 cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
@@ -158,7 +157,10 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     if narrow == lanes:
         return
     if is_adaptive(kind):
-        find_response_rule(kind, t, lanes)
+        if lanes == 1:
+            find_response_rule_alone(kind, t)
+        else:
+            find_response_rule(kind, t, CV_LANES)
         return
     for i in range(lanes):
         if kind == STUDENT_T:
@@ -174,9 +176,17 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
 # ---------------------------------------------------------------- sums
 
 
-cdef inline template add_nodes_of_tile(int kind, Tile *t) noexcept nogil:
+cdef inline template add_nodes_of_tile(int kind, Tile *t, bint by_values) noexcept nogil:
     cdef Py_ssize_t i
     cdef double g, x
+    if by_values:
+        evaluate_values(kind, t)
+        for i in range(CV_LANES):
+            g, x = weigh_node(t, i), t.node_x[i]
+            t.total[i] += g
+            t.first[i] += g * x
+            t.second[i] += g * x * x
+        return
     evaluate_nodes(kind, t, CV_LANES)
     for i in range(CV_LANES):
         g, x = weigh_node(t, i), t.node_x[i]
@@ -193,6 +203,7 @@ cdef inline void sum_rules(int kind, Tile *t) noexcept nogil:
     cdef Py_ssize_t i
     cdef int j, smooth = 0, narrow = 0, rule = 0, mixed = 0
     cdef int rules[CV_LANES]
+    cdef double slopes_needed = 0.0
     cdef Lanes places, log_weights
     for i in range(CV_LANES):
         smooth = <int> t.count[i] if t.count[i] > smooth else smooth
@@ -201,6 +212,7 @@ cdef inline void sum_rules(int kind, Tile *t) noexcept nogil:
         j = hermite_counts[rule] if rule >= 0 else 0
         narrow = j if j > narrow else narrow
         mixed += t.rule[i] != t.rule[0]
+        slopes_needed += t.min_change[i]
     for j in range(smooth + narrow):
         if j < smooth:
             place_nodes(t, cv8_set(j))
@@ -211,7 +223,7 @@ cdef inline void sum_rules(int kind, Tile *t) noexcept nogil:
                 places[i] = hermite_nodes[rules[i]][j - smooth]
                 log_weights[i] = hermite_logs[rules[i]][j - smooth]
             place_narrow_nodes(t, cv8_load(places), cv8_load(log_weights))
-        add_nodes_of_tile(kind, t)
+        add_nodes_of_tile(kind, t, slopes_needed == 0.0)
 
 
 cdef inline void sum_alone(int kind, Tile *t) noexcept nogil:
@@ -229,7 +241,10 @@ cdef inline void sum_alone(int kind, Tile *t) noexcept nogil:
                                cv8_load(hermite_logs[rule] + part * CV_LANES))
         else:
             place_nodes(t, cv8_add(cv8_set(part * CV_LANES), cv8_load(numbers)))
-        evaluate_nodes(kind, t, CV_LANES)
+        if t.min_change[0] == 0.0:
+            evaluate_values(kind, t)
+        else:
+            evaluate_nodes(kind, t, CV_LANES)
         for j in range(CV_LANES):
             g, x = weigh_node(t, j), t.node_x[j]
             terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
@@ -247,6 +262,7 @@ cdef inline void sum_alone(int kind, Tile *t) noexcept nogil:
 cdef inline void integrate_wide(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """The rule of lane i, which is in all lanes of another tile for that."""
     cdef Tile one
+    t.min_change[i] = MIN_CHANGE
     spread(t, i, &one)
     copy_lane(t, i, &one, 0, INTEGRAND_FIELDS)
     if is_adaptive(kind):

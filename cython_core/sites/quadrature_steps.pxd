@@ -50,6 +50,7 @@ cdef extern from *:
     #define CV_MAX_CURVED_SHARE 0.3
     #define CV_MIN_SHARE_ERROR 1e-12
     #define CV_NO_WEIGHT -1e308
+    #define CV_MIN_CHANGE 0.5
     static const double CV_HERMITE_BOUNDS[6][4] = {
         {0.02, 3e-6, 3e-6, 0.0}, {0.1, 5e-4, 5e-4, 0.0},
         {0.15, 0.0019, 0.0025, 0.008}, {0.3, 0.014, 0.018, 0.0285},
@@ -60,6 +61,7 @@ cdef extern from *:
     const double FAINT_RATE "CV_FAINT_RATE"  # of rates, and of the smaller of p and 1 - p, that may grow a lot
     const double MAX_CURVED_SHARE "CV_MAX_CURVED_SHARE"  # of 1/v, of upward curvature of l that leaves h concave
     const double NO_WEIGHT "CV_NO_WEIGHT"               # log of a weight that stands for 0
+    const double MIN_CHANGE "CV_MIN_CHANGE"             # of v l'' and v Var l', for the moment forms
     const double MIN_SHARE_ERROR "CV_MIN_SHARE_ERROR"  # of l'' in d2
     # bounds of s/L and of k s/L, which also is at most the third less s/L times the fourth
     const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[6][4]
@@ -144,7 +146,8 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
     if kind != POISSON and kind != TRUNCATED:
         start = high if m > high else (low if m < low else m)
         start = newton if (newton > low) & (newton < high) else start
-    t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
+    t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0 - t.is_curved[i]
+    t.f0[i], t.l[i], t.l1[i], t.l2[i] = m, t.node_h[i], t.node_change[i], t.node_l2[i]
 
 
 cdef inline template improve_anchor(Tile *t, Py_ssize_t i) noexcept nogil:
@@ -246,6 +249,7 @@ cdef inline template choose_narrow_rule(Tile *t, Py_ssize_t i) noexcept nogil:
     t.narrow_step[i], t.narrow_weight[i] = s if rule > 0.0 else 0.0, 0.0 if rule > 0.0 else -INFINITY
     t.left[i] = t.right[i] = 0.0
     t.total[i] = t.first[i] = t.second[i] = t.change[i] = t.square[i] = t.bend[i] = 0.0
+    t.min_change[i] = MIN_CHANGE
 
 
 # ------------------------------------------------------------------------------------------------ 2. range
@@ -369,9 +373,9 @@ cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) n
     out[0] = d if d < farthest else farthest
 
 
-cdef inline template widen_step(const Tile *t, Py_ssize_t i, double d, double grown, double *widest) noexcept nogil:
-    """To what (1) allows at d."""
-    cdef double step = 2.0 * M_PI * d / (ACCURACY_NATS + grown + 0.5 * d * d / t.v[i])
+cdef inline template widen_step(const Tile *t, Py_ssize_t i, double d, double nats, double *widest) noexcept nogil:
+    """To what (1) allows at d, with the nats of the accuracy and those by which p grows."""
+    cdef double step = 2.0 * M_PI * d / (nats + 0.5 * d * d / t.v[i])
     widest[0] = step if step > widest[0] else widest[0]
 
 
@@ -394,7 +398,7 @@ cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     strip(kind, t, i, &d)
     for _try in range(2):
         growth(kind, t, i, d, &grown)
-        widen_step(t, i, d, grown, &widest)
+        widen_step(t, i, d, ACCURACY_NATS + grown, &widest)
         d = 0.75 * d
     place_steps(t, i, widest, far)
 
@@ -440,7 +444,7 @@ cdef inline template finish_site(Tile *t, Py_ssize_t i) noexcept nogil:
     cdef double mass = cv_log(total * (t.step[i] / sqrt(v))) - HALF_LOG_2PI, nearly = 0.5 * cv_log(at_mode)
     cdef double log_mass = mass if some else nearly, d1, d2, rho
     # `square` may be negative by rounding, and v large
-    steady = (fabs(bend) + (square if square > 0.0 else 0.0)) * v < 0.5
+    steady = (fabs(bend) + (square if square > 0.0 else 0.0)) * v < t.min_change[i]
     d1 = t.l1[i] + change if steady else (shift + mean) / v
     d2 = bend + square if steady else (variance / v - 1.0) / v
     shrink = 1.0 + v * d2 if steady else variance / v

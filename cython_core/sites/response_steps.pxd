@@ -1,10 +1,10 @@
 """Steps 2 and 4 of quadrature_steps.pxd for the densities of responses, with bounds of their own.
 
-2. Range, of l that may have modes far apart. An end is right where h is END_NATS below its value at the anchor, there
-   and all the way beyond. Beyond an end the Gaussian rises no more than up to m. If l is concave in some increasing
-   function of f, as densities of shares are in p, it only falls where l' points inward; everywhere it is at most that
-   of a probability. The first ends are those at which l may be highest and the Gaussian outweighs it; a nearer end is
-   taken where these bounds hold there.
+2. Range, of l that may have modes far apart. An end is right where h is BOUND_NATS below its value at the anchor,
+   there and all the way beyond. Beyond an end the Gaussian rises no more than up to m. If l is concave in some
+   increasing function of f, as densities of shares are in p, it only falls where l' points inward; everywhere it is
+   at most that of a probability. The first ends are those at which l may be highest and the Gaussian outweighs it; a
+   nearer end is taken where these bounds hold there.
 4. Growth: B(d) in (1) but for the part of the cavity. With s = -log cos(d), z = exp(f + i d), x = exp(f),
 
        |1 - exp(-z)| <= (1 - exp(-x cos(d)))/cos(d),     |exp(z) - 1| >= exp(x cos(d)) - 1,
@@ -27,29 +27,29 @@
 from libc.math cimport INFINITY, M_PI, fabs, sqrt
 
 from cavity._core.lanes cimport template
-from cavity._core.quadrature_steps cimport ACCURACY_NATS, is_concave, log_secant, place_steps, widen_step
+from cavity._core.quadrature_steps cimport is_concave, log_secant, place_steps, widen_step
 from cavity._core.simd cimport cv_exp
 from cavity._core.site_integrands cimport Tile
 from cavity._core.site_types cimport BETA, BETA_BINOMIAL, LOGISTIC_INTERVAL, TRUNCATED, TWEEDIE, ZERO_MIXTURE
 
 cdef extern from *:
     """
-    #define CV_END_NATS 33.0
-    #define CV_FAINT_END_NATS 46.0
+    #define CV_BOUND_NATS 33.0
+    #define CV_FAINT_RANGE_NATS 46.0
     #define CV_FAINT_BEND 0.1
-    #define CV_AIM_NATS 2.0
+    #define CV_AIM_NATS 1.5
     #define CV_MIN_ANCHOR_BEND 0.05
     #define CV_MAX_ZERO_SHARE 0.85
     """
-    const double END_NATS "CV_END_NATS"
-    # if v l'' is less at the anchor: where l' and l'' are small they may be far larger at the ends
-    const double FAINT_END_NATS "CV_FAINT_END_NATS", FAINT_BEND "CV_FAINT_BEND"
+    const double BOUND_NATS "CV_BOUND_NATS"              # in place of RANGE_NATS and ACCURACY_NATS
+    # of v l'' at the anchor. If it is less, l' and l'' may be far larger at the ends, and they are looked at
+    const double FAINT_BEND "CV_FAINT_BEND", FAINT_RANGE_NATS "CV_FAINT_RANGE_NATS"
     const double AIM_NATS "CV_AIM_NATS"                  # that ends which are tried have to spare
-    const double MIN_ANCHOR_BEND "CV_MIN_ANCHOR_BEND"    # of a step uphill, in slopes: steps are of 20 where l is a line
+    const double MIN_ANCHOR_BEND "CV_MIN_ANCHOR_BEND"    # of a step uphill, in slopes: where l is a line it is 20
     const double MAX_ZERO_SHARE "CV_MAX_ZERO_SHARE"      # of the way to the zeros of p
 
 cdef enum:
-    ANCHOR_STEPS = 4
+    ANCHOR_STEPS = 3
     END_STEPS = 3
 
 
@@ -79,9 +79,10 @@ cdef inline template bound_rise(int kind, const Tile *t, Py_ssize_t i, double va
 
 
 cdef inline template begin_ends(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """The farthest ends, and nearer ones to try, in grow_left and grow_right; top_left is END_NATS of the lane."""
+    """The farthest ends, and nearer ones to try, in grow_left and grow_right; top_left is BOUND_NATS of the lane."""
     cdef double v = t.v[i], reach, centre = -t.from_mean[i], rise, near
-    cdef double nats = END_NATS if v * fabs(t.l2[i]) > FAINT_BEND else FAINT_END_NATS
+    cdef bint faint = v * fabs(t.l2[i]) < FAINT_BEND
+    cdef double nats = FAINT_RANGE_NATS if faint else BOUND_NATS
     if is_concave(kind):
         centre = fabs(v * t.slope[i])
         reach = sqrt(centre * centre + 2.0 * nats * v)
@@ -92,20 +93,24 @@ cdef inline template begin_ends(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
         t.left[i], t.right[i] = centre - reach, centre + reach
     near = sqrt(2.0 * (nats + AIM_NATS) / (1.0 / v + fabs(t.l2[i])))
     t.grow_left[i], t.grow_right[i], t.top_left[i] = -near, near, nats
+    if kind == BETA or kind == BETA_BINOMIAL:
+        t.min_change[i] = t.min_change[i] if faint | (t.rule[i] > 0.0) else 0.0
 
 
 cdef inline template move_end(int kind, Tile *t, Py_ssize_t i, double side, double *end, double *near) noexcept nogil:
-    """Take the nearer end at node_x if it is right, and try another one, as if h fell like a square."""
-    cdef double x = t.node_x[i], fall = -t.node_h[i], to_mean = -side * (t.from_mean[i] + x), rise, ratio
+    """Take the nearer end at node_x if it is right, and try another one, as if l went on as a line."""
+    cdef double x = t.node_x[i], fall = -t.node_h[i], to_mean = -side * (t.from_mean[i] + x), rise, root, next
+    cdef double steep = -side * (t.slope[i] + t.node_change[i] - 2.0 * t.half_precision[i] * x)
+    root = steep * steep + 4.0 * t.half_precision[i] * (t.top_left[i] + AIM_NATS - fall)
+    next = side * x + ((sqrt(root) if root > 0.0 else 0.0) - steep) * t.v[i]
+    next = next if next > 0.0 else 0.25 * side * x
     if not is_concave(kind):
         bound_rise(kind, t, i, t.node_h[i] + x * (t.pull[i] + t.half_precision[i] * x) + t.l[i], &rise)
         fall = fall - (rise if side * (t.l1[i] + t.node_change[i]) > 0.0 else 0.0)
         fall = fall - (to_mean * to_mean * t.half_precision[i] if to_mean > 0.0 else 0.0)
+        next = next if (to_mean <= 0.0) | (next > side * x + to_mean) else side * x + to_mean
     end[0] = x if (fall >= t.top_left[i]) & (side * x < side * end[0]) else end[0]
-    ratio = sqrt((t.top_left[i] + AIM_NATS) / (fall if fall > 1.0 else 1.0))
-    ratio = ratio if ratio > 0.4 else 0.4
-    ratio = ratio if ratio < 1.8 else 1.8
-    near[0] = x * ratio
+    near[0] = side * next
 
 
 # ------------------------------------------------------------------------------------------------ 4. smooth rule
@@ -176,10 +181,10 @@ cdef inline template choose_response_rule(int kind, Tile *t, Py_ssize_t i) noexc
     cdef double widest = 0.0, slope, farthest, bend, d, grown
     cdef int _try
     bound_strip(kind, t, i, &slope, &farthest, &bend)
-    d = sqrt(2.0 * ACCURACY_NATS / (1.0 / t.v[i] + bend))
+    d = sqrt(2.0 * BOUND_NATS / (1.0 / t.v[i] + bend))
     d = d if d < farthest else farthest
     for _try in range(3):
         bound_growth(kind, t, i, slope, d, &grown)
-        widen_step(t, i, d, grown, &widest)
+        widen_step(t, i, d, BOUND_NATS + grown, &widest)
         d = 0.75 * d
     place_steps(t, i, widest, False)

@@ -43,6 +43,7 @@ cdef struct Tile:                           # arrays of lanes and nothing else, 
     # 3. to 5.: integrals of g = exp(h(f) - h(f0)) times 1, x, x^2, l' - l'(f0), its square, l''
     Lanes total, first, second, change, square, bend
     # 6. the results of the site
+    Lanes min_change                                                     # if 0, l' and l'' are not needed
     Lanes top                                                            # see below_top
     Lanes log_z, d1, d2, tau, rho
 
@@ -79,6 +80,16 @@ cdef inline template slopes_in_lanes(int kind, Tile *t) noexcept nogil:
         density(t, i, &p)
         slopes(kind, &p, t.node_f[i], &at)
         t.node_h[i], t.node_change[i], t.node_l2[i] = at.value, at.l1, at.l2
+
+
+cdef inline template values_in_lanes(int kind, Tile *t) noexcept nogil:
+    cdef Density p
+    cdef Slopes at
+    cdef Py_ssize_t i
+    for i in range(CV_LANES):
+        density(t, i, &p)
+        slopes(kind, &p, t.f0[i] + t.node_x[i], &at)
+        t.node_h[i] = (at.value - t.l[i]) - t.node_x[i] * (t.pull[i] + t.half_precision[i] * t.node_x[i])
 
 
 cdef inline void evaluate_slopes_in_lanes(int kind, Tile *t) noexcept nogil:
@@ -177,3 +188,13 @@ cdef inline void evaluate_nodes(int kind, Tile *t, int lanes) noexcept nogil:
         nodes_in_lanes(NEGATIVE_BINOMIAL, t, CV_LANES)
     else:
         nodes_in_lanes(kind, t, CV_LANES)
+
+
+cdef inline void evaluate_values(int kind, Tile *t) noexcept nogil:
+    """h alone at node_x in all lanes, where that saves much: all else is as it was."""
+    if kind == BETA:
+        values_in_lanes(BETA, t)
+    elif kind == BETA_BINOMIAL:
+        values_in_lanes(BETA_BINOMIAL, t)
+    else:
+        evaluate_nodes(kind, t, CV_LANES)

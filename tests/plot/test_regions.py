@@ -7,7 +7,7 @@ import pytest
 from support.tolerances import SOLVES
 
 import cavity
-from cavity.plot import RegionDisplay
+from cavity.plot import RegionDisplay, regions
 from cavity.plot.regions import arrange_graph, read_rings
 from cavity.terms import MarkovField
 
@@ -93,8 +93,9 @@ def test_layouts_have_distances_of_the_graph(posterior):
     assert distance[4, :4].min() > 1.0  # the island
 
 
-def test_a_path_is_laid_out_on_a_line():
-    n = 900  # more than there are landmarks
+def test_a_path_is_laid_out_on_a_line(monkeypatch):
+    n = 90
+    monkeypatch.setattr(regions, "MAX_LANDMARKS", 40)
     W = MarkovField("r", [(i, i + 1) for i in range(n - 1)], "icar", range(n)).graph
     points = arrange_graph(W)
     np.testing.assert_allclose(np.abs(np.diff(points[:, 0])), 1.0, rtol=SOLVES)

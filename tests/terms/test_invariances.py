@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from scipy import sparse, stats
+from support.term_priors import dense_precision
 from support.tolerances import AT_REST, OPTIMUM
-from terms.test_smooth import dense_precision
 
 import cavity
 from cavity import likelihoods

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from support.term_priors import dense_precision
 from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, SOLVES
-from terms.test_smooth import dense_precision
 from terms.test_walks import chain_counts
 
 import cavity

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from scipy import interpolate
-from support.tolerances import AT_REST, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROUNDING, SOLVES
+from support.term_priors import assert_prior, assert_restored, dense_precision
+from support.tolerances import AT_REST, EXPANSION, OPTIMUM, PRINTED, ROUNDING, SOLVES
 
 import cavity
 from cavity.terms import Smooth, splines
-from cavity.terms.saved import describe_term, restore_term
 
 pd = pytest.importorskip("pandas")
 
@@ -34,23 +34,6 @@ UNEVEN = np.quantile(np.unique(TIMES), np.linspace(0, 1, 16))
 ONES = np.ones((len(TIMES), 1))
 
 
-def dense_precision(prior, free):
-    """P as a dense matrix, from the definition of the contract."""
-    value = prior.evaluate(free)
-    k = int(prior.rows.max()) + 1
-    P = np.zeros((k, k))
-    P[prior.rows, prior.columns] = value.coefficients @ prior.structures
-    return P + np.tril(P, -1).T, value
-
-
-def subspace_log_determinant(P, A):
-    """log |V'P V| + log |A A'| of an orthonormal basis V of the subspace A b = 0, by its eigenvalues."""
-    if A is None:
-        return np.linalg.slogdet(P)[1]
-    V = np.linalg.svd(A)[2][len(A) :].T
-    return float(np.sum(np.log(np.linalg.eigvalsh(V.T @ P @ V)))) + np.linalg.slogdet(A @ A.T)[1]
-
-
 def table_of(rng, n=60):
     x = rng.uniform(-3.0, 9.0, n)
     return {"x": x, "f": rng.choice(list("abc"), n), "z": rng.normal(size=n), "g": rng.choice(list("uvwxyz"), n)}
@@ -73,15 +56,7 @@ def test_the_normalising_constant_is_that_of_dense_algebra(name):
     built = TERMS[name].build(table_of(np.random.default_rng(0)))
     prior = built.prior
     free = np.linspace(-0.4, 0.7, len(prior.parameters))
-    P, value = dense_precision(prior, free)
-    assert value.log_determinant == pytest.approx(subspace_log_determinant(P, prior.constraints), abs=INTEGRAL)
-    for i, step in enumerate(1e-6 * np.eye(len(free))):
-        up, down = prior.evaluate(free + step), prior.evaluate(free - step)
-        slope = (up.log_determinant - down.log_determinant) / 2e-6
-        assert value.log_determinant_slopes[i] == pytest.approx(slope, rel=OPTIMUM)
-        np.testing.assert_allclose(
-            value.slopes[:, i], (up.coefficients - down.coefficients) / 2e-6, rtol=OPTIMUM, atol=OPTIMUM
-        )
+    assert_prior(prior, free)
 
 
 @pytest.mark.parametrize(
@@ -133,15 +108,7 @@ def test_uneven_knots_of_mcycle():
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_file_gives_the_same_rows(name):
-    table = table_of(np.random.default_rng(1))
-    built = TERMS[name].build(table)
-    second = restore_term(describe_term(built))
-    result = {key: values[5:9] for key, values in table.items()}
-    np.testing.assert_array_equal(built.design(result).toarray(), second.design(result).toarray())
-    assert built.design(result).shape == (4, built.size)
-    settings = restore_term(describe_term(TERMS[name]))
-    assert settings.name == TERMS[name].name
-    assert settings.build(table).size == built.size
+    assert_restored(TERMS[name], table_of(np.random.default_rng(1)))
 
 
 def test_rows_are_those_of_scipy():

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from scipy import interpolate, linalg
+from support.term_priors import assert_prior, assert_restored, dense_precision
 from support.tolerances import AT_REST, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, SLOPES, SOLVES
-from terms.test_smooth import dense_precision, subspace_log_determinant
 
 import cavity
 from cavity.terms import TensorSmooth
-from cavity.terms.saved import describe_term, restore_term
 
 pd = pytest.importorskip("pandas")
 
@@ -68,14 +67,7 @@ def test_the_normalising_constant_is_that_of_dense_algebra(name):
     """(2) of the contract against eigenvalues on the subspace, and its derivatives against differences."""
     prior = TERMS[name].build(table_of()).prior
     for free in ([-0.4, 0.7], [1.5, -2.0]):
-        P, value = dense_precision(prior, free)
-        assert value.log_determinant == pytest.approx(subspace_log_determinant(P, prior.constraints), abs=INTEGRAL)
-        for i, step in enumerate(1e-6 * np.eye(2)):
-            up, down = (prior.evaluate(np.array(free) + way * step) for way in (1.0, -1.0))
-            slope = (up.log_determinant - down.log_determinant) / 2e-6
-            assert value.log_determinant_slopes[i] == pytest.approx(slope, rel=OPTIMUM)
-            differences = (up.coefficients - down.coefficients) / 2e-6
-            np.testing.assert_allclose(value.slopes[:, i], differences, rtol=OPTIMUM, atol=OPTIMUM)
+        assert_prior(prior, np.array(free))
 
 
 @pytest.mark.parametrize(("name", "n_lines"), [("te", 3), ("te, a cycle", 1), ("te, two cycles", 0)])
@@ -267,14 +259,7 @@ def test_formulas_fit_save_and_predict(formula, tmp_path):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_file_gives_the_same_rows(name):
-    table = table_of()
-    built = TERMS[name].build(table)
-    second = restore_term(describe_term(built))
-    result = {key: values[5:9] for key, values in table.items()}
-    np.testing.assert_array_equal(built.design(result).toarray(), second.design(result).toarray())
-    settings = restore_term(describe_term(TERMS[name]))
-    assert settings.name == TERMS[name].name
-    assert settings.build(table).size == built.size
+    assert_restored(TERMS[name], table_of())
 
 
 @pytest.mark.parametrize(

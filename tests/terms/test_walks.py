@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 from support.coal_disasters import count_disasters
-from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES
-from terms.test_smooth import dense_precision, subspace_log_determinant
+from support.term_priors import assert_prior, assert_restored, dense_precision
+from support.tolerances import AT_REST, EARLY, INTEGRAL, ROOT_EPS, SOLVES
 
 import cavity
 from cavity.terms import Autoregressive, GivenPrecision, MultiMembership, RandomWalk, Seasonal, intrinsic
-from cavity.terms.saved import describe_term, restore_term
 
 pd = pytest.importorskip("pandas")
 
@@ -45,14 +44,7 @@ def test_the_normalising_constant_is_that_of_dense_algebra(name):
     """(2) of the contract against eigenvalues on the subspace, and its derivatives against differences."""
     prior = TERMS[name].build(panel()).prior
     free = np.linspace(-0.4, 0.7, len(prior.parameters))
-    P, value = dense_precision(prior, free)
-    assert value.log_determinant == pytest.approx(subspace_log_determinant(P, prior.constraints), abs=INTEGRAL)
-    for i, step in enumerate(1e-6 * np.eye(len(free))):
-        up, down = prior.evaluate(free + step), prior.evaluate(free - step)
-        slope = (up.log_determinant - down.log_determinant) / 2e-6
-        assert value.log_determinant_slopes[i] == pytest.approx(slope, rel=OPTIMUM)
-        differences = (up.coefficients - down.coefficients) / 2e-6
-        np.testing.assert_allclose(value.slopes[:, i], differences, rtol=OPTIMUM, atol=OPTIMUM)
+    P, _ = assert_prior(prior, free)
     if prior.constraints is not None:
         pinned = P + np.diag(np.isin(np.arange(len(P)), prior.pins))
         assert np.linalg.eigvalsh(pinned)[0] > 1e-6
@@ -60,15 +52,8 @@ def test_the_normalising_constant_is_that_of_dense_algebra(name):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_file_gives_the_same_rows(name):
-    table = panel()
-    built = TERMS[name].build(table)
-    second = restore_term(describe_term(built))
-    result = {key: values[5:9] for key, values in table.items()}
-    np.testing.assert_array_equal(built.design(result).toarray(), second.design(result).toarray())
+    built, second = assert_restored(TERMS[name], panel())
     assert built.prior.log_determinant == second.prior.log_determinant if hasattr(built.prior, "which") else True
-    settings = restore_term(describe_term(TERMS[name]))
-    assert settings.name == TERMS[name].name
-    assert settings.build(table).size == built.size
 
 
 @pytest.mark.parametrize(

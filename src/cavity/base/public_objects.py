@@ -6,6 +6,7 @@ Arrays of records stay read-only in copies and pickles, of which NumPy makes wri
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
 from os import PathLike
 from typing import Any, ClassVar, Protocol
 
@@ -115,8 +116,15 @@ def set_fields(record, **values):
 def replace_unchecked(record, **values):
     """Return a frozen record with some other values, which are not checked: those that stay were."""
     new = object.__new__(type(record))
-    set_fields(new, **{field.name: getattr(record, field.name) for field in fields(record)} | values)
+    for name in list_field_names(type(record)):
+        object.__setattr__(new, name, values[name] if name in values else getattr(record, name))
     return new
+
+
+@cache
+def list_field_names(record_class):
+    """Return the names of the fields of a dataclass."""
+    return tuple(field.name for field in fields(record_class))
 
 
 def check_positive(record, *names):

@@ -6,8 +6,7 @@ Fields that many of them have are here with their forms in files and their descr
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from cavity.base.field_descriptions import document_fields
 from cavity.base.frames import LEVELS_ROLE, join_names
 from cavity.base.missing_values import DROPPED_ROWS_SETTING
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
-from cavity.base.public_objects import Frozen, Public, set_fields
+from cavity.base.public_objects import Frozen, Public, list_field_names, set_fields
 from cavity.base.records import FINITE_REAL, LOG_DENSITY, Array, Made, Nullable, Setting, declare, integer, names
 from cavity.base.summary import Table, tabulate_marginals
 
@@ -87,19 +86,13 @@ POSTERIOR_CLASSES = {}  # by kinds, of the files that were imported
 
 def freeze_arrays(record, *later):
     """Clear the writeable flag of the arrays in the fields of a dataclass, but for some, in dictionaries too."""
-    for name in _list_field_names(type(record)):
+    for name in list_field_names(type(record)):
         if name in later:
             continue
         value = getattr(record, name)
         for array in value.values() if isinstance(value, dict) else (value,):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
-
-
-@cache
-def _list_field_names(record_class):
-    """Return the names of the fields of a dataclass."""
-    return tuple(field.name for field in fields(record_class))
 
 
 class Posterior(Frozen):

@@ -33,6 +33,7 @@ dense_kernel, belief_kernel = _core.best("dense"), _core.best("belief")
 MAX_TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond through products of matrices
 NO_SHIFT, NO_BASE = np.zeros(0), np.zeros(1)
 MAX_BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
+MAX_CALL_ROWS = 1 << 16  # sites that one call of `run_passes` renews, in all its passes
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
 MAX_GROUP_NUMBERS = 1 << 20  # most numbers of a group of blocks, 8 MB: what is read of a file at a time, unless ...
 MIN_GROUP_ROWS_PER_COLUMN = 4  # ... these are fewer rows a column: adding up the squares of columns would take its time
@@ -269,7 +270,7 @@ class Dense(Geometry):
             is_block and self.tiled and 0 < self.size <= MAX_LOOP_COLUMNS and self.root.ndim == 1
         ):
             return None
-        changes = np.empty(min(most, max(1, MAX_BLOCK_ROWS // self.n_rows)))  # Ctrl-C interrupts between two calls
+        changes = np.empty(min(most, max(1, MAX_CALL_ROWS // self.n_rows)))  # Ctrl-C interrupts between two calls
         site_parameters, numbers = np.empty((2, 2, self.n_rows)), np.empty((2, 3 + 4 * self.size, self.size))
         site_parameters[0] = tau, rho
         numbers[0, 0], numbers[0, 1] = belief.mean, belief.u
@@ -291,9 +292,8 @@ class Dense(Geometry):
         n, count = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
         if n <= count or not self._goes_one_by_one(sites):
             return slice(0, n)
-        first = np.arange(count) * n // count
-        length = np.diff(first, append=n)
-        rows = first + (np.arange(count) * GOLDEN_STEP % 2**16 * length >> 16)  # no period of rows is that of these
+        edges = np.arange(count + 1) * n // count  # of runs; no period of rows is that of those chosen
+        rows = edges[:-1] + (np.arange(count) * GOLDEN_STEP % 2**16 * np.diff(edges) >> 16)
         # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
         for _, x in self._read_in_turn(rows, SWEEP_ROWS):
             spread = x * self.root if self.root.ndim == 1 else x @ self.root

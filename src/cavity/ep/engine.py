@@ -125,12 +125,13 @@ class Engine:
         move, damping = self._parallel if self.options.schedule == "parallel" else self._sequential, self.damping
 
         def step(_):
-            changes = self._run_passes()
+            before = self.belief
+            begins = self.options.schedule == "parallel" and self._begin()
+            changes, skipped = self._run_passes(is_single=begins), 0
             if changes is None:
-                before, skipped = self.belief, move()
+                skipped = move()
+            if changes is None or begins:
                 changes = [self.belief.change_from(before) / damping.step if self.belief is not before else np.inf]
-            else:
-                skipped = 0
             self.sweeps += len(changes)
             self.improper += [skipped] * len(changes)
             for change in changes:
@@ -140,16 +141,16 @@ class Engine:
         outcome = iterate(step, self.options, MAX_SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
         return outcome.status[0], outcome.changes[:, 0]
 
-    def _run_passes(self):
+    def _run_passes(self, is_single):
         """Do undamped passes in one call of the geometry; return their changes, or None.
 
-        One pass if there are callbacks or checkpoints, which are to see each when it is done.
+        One pass if it is to be a single one, or there are callbacks or checkpoints, which are to see each when it is
+        done.
         """
         options, schedule = self.options, self.options.schedule
-        is_first = not (self.sweeps or self.warm or self.geometry.parallel_only)
-        if not self.sites.compiled or self.damping.step != 1.0 or (is_first and schedule == "parallel"):
+        if not self.sites.compiled or self.damping.step != 1.0:
             return None
-        most = 1 if options.job.is_heard else options.max_iter - self.sweeps
+        most = 1 if is_single or options.job.is_heard else options.max_iter - self.sweeps
         state = self.belief, self.tau, self.rho, self.damping.best
         done = self.geometry.run_passes(schedule, self.sites, *state, most, options.tol)
         if done is None:
@@ -173,10 +174,17 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------ parallel
 
+    def _begin(self):
+        """Visit some rows one by one before the first sweep over all of them; return whether the fit began with it."""
+        if self.sweeps or self.warm or self.geometry.parallel_only:
+            return False
+        self._sequential(self.geometry.choose_first_rows(self.sites, FIRST_SWEEP_ROWS))
+        self.warm = True
+        return True
+
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
-        if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
-            self._sequential(self.geometry.choose_first_rows(self.sites, FIRST_SWEEP_ROWS))
+        self._begin()
         (h, g, skipped), new = self._renew_all(self.damping.step, self.damping.downward_step)  # (1) and (2)
         if skipped and self.good is not None:
             self._retreat()

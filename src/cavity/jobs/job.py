@@ -169,14 +169,11 @@ class Job:
     def _checkpoint(self):
         return None if self._watch is None or self._path is None else self._watch.checkpoint
 
-    @contextmanager
     def open_checkpoint(self, model, data, **settings):
-        """A context in which the checkpoint, if there is one, belongs to this fit; see `Checkpoint.opened`."""
+        """Return a context in which the checkpoint, if there is one, belongs to this fit; see `Checkpoint.open`."""
         if self._checkpoint is None or not self._outermost:
-            yield
-            return
-        with self._checkpoint.open(model, data, **settings):
-            yield
+            return nullcontext()
+        return self._checkpoint.open(model, data, **settings)
 
     @property
     def has_checkpoint(self):
@@ -285,6 +282,7 @@ class Run:
             Whether BLAS is called: it has one thread then, which takes some microseconds.
         """
         checkpoint = self.job.open_checkpoint(model, data, options=self, **decisive)
+        del data  # which the fit may want to free
         limit = single_blas() if uses_blas else nullcontext()
         with self.job, checkpoint, Threads(self.n_threads, self.job) as threads, limit:
             yield threads

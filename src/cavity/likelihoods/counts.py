@@ -20,6 +20,7 @@ from cavity.likelihoods.parameters import check_closed
 MAX_DRAWN_RATE = 9.2e18  # of counts that are drawn
 MAX_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta variable like a Gamma variable ...
 MAX_OTHER_SHAPE = 1e40  # ... if its other shape is below this
+NO_COUNTS_DISPERSION = 1e-8  # where a search starts, of counts that are all 0: their probability is nearly 1 then
 
 
 def check_rows(good, y, message, hint=""):
@@ -142,6 +143,8 @@ class NegativeBinomial(_Count):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """By the moments of y at means exp(fitted); see `Likelihood.starting_values`."""
+        if not np.any(y):
+            return {"dispersion": NO_COUNTS_DISPERSION}
         shape = np.exp(fitted - np.max(fitted))
         mean = shape * (max(float(np.sum(y)), 0.5) / float(np.sum(shape)))
         more = float(np.sum((y - mean) ** 2 - mean))  # than a Poisson variance

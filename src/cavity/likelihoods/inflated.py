@@ -12,10 +12,11 @@ from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatOrArray
 from cavity.base.special import gap, log_one_minus_exp, quiet
 from cavity.likelihoods.base import HURDLE, ZERO_INFLATED
-from cavity.likelihoods.counts import NegativeBinomial, Poisson, _Counts, _draw_poisson
+from cavity.likelihoods.counts import NO_COUNTS_DISPERSION, NegativeBinomial, Poisson, _Counts, _draw_poisson
 from cavity.likelihoods.parameters import check_closed
 
 MIN_ZERO_PROBABILITY = 0.01  # where a search for it starts, at least
+MANY_ZEROS = 0.95  # a share of zeros of which half is inflation where a search starts
 SMALLEST_NUMBER = float(np.finfo(np.float64).tiny)
 
 
@@ -43,10 +44,11 @@ class _ZeroInflated(_CountWithZeros):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """By the moments of y at means exp(fitted); see `Likelihood.starting_values`."""
-        dispersion = NegativeBinomial().starting_values(y, fitted)["dispersion"]
+        dispersion, zeros = NegativeBinomial().starting_values(y, fitted)["dispersion"], float(np.mean(y == 0))
         # inflation alone makes a variance of mean + mean^2 odds
-        share = min(1.0 / (1.0 + dispersion), float(np.mean(y == 0)))
-        values = {"dispersion": 2.0 * dispersion, "zero_probability": max(0.5 * share, MIN_ZERO_PROBABILITY)}
+        share = zeros if zeros > MANY_ZEROS else min(1.0 / (1.0 + dispersion), zeros)
+        start = max(0.5 * share, MIN_ZERO_PROBABILITY) if zeros < 1.0 else 1.0 - NO_COUNTS_DISPERSION
+        values = {"dispersion": 2.0 * dispersion, "zero_probability": start}
         return {name: values[name] for name in self.parameters}
 
     @quiet

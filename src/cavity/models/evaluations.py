@@ -49,6 +49,11 @@ class FreeSettings:
                 prior = LogNormal(value, WIDE_LOG_SD) if scale == LOG_SCALE else FLAT_SHARE_PRIOR
                 self.priors.setdefault(label, (prior, scale))
 
+    @property
+    def least_value(self):
+        """A bound of minus the log evidence and log prior: probabilities of discrete observations are below one."""
+        return 0.0 if self.likelihood.discrete and not self.priors else -np.inf
+
     def is_inside(self, x):
         """Whether a vector has settings; an integral ends where it has none."""
         return True

@@ -364,8 +364,9 @@ def leave_plateaus(objective, best, bounds, job=SILENT_JOB):
     tuple
         The same at the end of the search.
     """
+    least = getattr(objective.vector, "least_value", -np.inf) + GAIN_OF_A_ROUND  # better ones gain less than that
     for _ in range(MOST_ROUNDS):
-        has_converged = is_flat(best[2], best[0])
+        has_converged = is_flat(best[2], best[0]) and best[0] >= least
         point = _find_better_point(objective, best, bounds, job) if has_converged and not job.stopped else None
         if point is None:
             break

@@ -590,6 +590,7 @@ class Killed(BaseException):
     """What ends a fit from outside."""
 
 
+@pytest.mark.long_cases("dispersion-9")
 @pytest.mark.parametrize(("share", "after"), [(None, 3), ("dispersion", 2), ("dispersion", 9)])
 def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_path):
     monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
@@ -652,7 +653,7 @@ def test_shared_priors_are_found_and_calibrate():
 @pytest.mark.parametrize("kind", ["shared", "known"])
 def test_intervals_and_s_values_are_calibrated(kind):
     """Truths from the priors, those of the example of DESeq2 and learnt, or those that the model is told."""
-    rng, count = np.random.default_rng(11), 1200
+    rng, count = np.random.default_rng(11), 480
     dose, effect = np.tile([0.0, 1.0], 8), np.log(2.0) * rng.normal(size=count)
     level = 2.0 ** rng.normal(4.0, 2.0, count)
     dispersion = 1.0 / (4.0 / level + 0.1) if kind == "shared" else np.full(count, 4.0)

@@ -162,7 +162,7 @@ def test_integrated_groups_left_out_by_quadrature():
     groups = {"g": np.repeat(np.arange(6), 4)}
     model = cavity.MixedGLM("g", "logit", prior_variance=25.0, priors={"sd": HalfNormal(3.0)}, integrate="grid")
     left = model.fit(*rows, groups=groups).leave_group_out("g", *rows, groups=groups)
-    z, intercepts, sds = np.linspace(-8.0, 8.0, 201), np.linspace(-15.0, 12.0, 136), np.linspace(1e-3, 12.0, 241)
+    z, intercepts, sds = np.linspace(-8.0, 8.0, 81), np.linspace(-15.0, 12.0, 91), np.linspace(1e-3, 12.0, 241)
     w = np.exp(-0.5 * z * z) / np.sum(np.exp(-0.5 * z * z))
     f = intercepts[:, None] + sds[:, None, None] * z
     p, q = special.expit(f), special.expit(-f)

@@ -387,12 +387,10 @@ def test_data_of_any_kind_give_the_same_bits(tmp_path):
     def fit(convert):
         return model.fit(convert(X[:50]), convert(y[:50]), learn=False).update(convert(X[50:]), convert(y[50:]))
 
-    def frozen(a):
-        a = a.copy()
-        a.flags.writeable = False
-        return a
+    def freeze(a):
+        return np.broadcast_to(a, a.shape)
 
-    for convert in (frozen, np.asfortranarray, lambda a: np.repeat(a, 2, axis=0)[::2], np.ndarray.tolist):
+    for convert in (freeze, np.asfortranarray, lambda a: np.repeat(a, 2, axis=0)[::2], np.ndarray.tolist):
         assert_same_bits(fit(convert), truth)
     np.testing.assert_array_equal(before[0], X)
     np.testing.assert_array_equal(before[1], y)

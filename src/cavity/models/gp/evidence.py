@@ -58,6 +58,8 @@ class Evidence:
     With `first_solver`, that of the first rows for Gaussian noise, there is one matrix unless another one is needed.
     """
 
+    sites = None  # those of the last point: its likelihood with the observations
+
     def __init__(self, likelihood, rows, threads, options, start=None, first_solver=None):
         self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
@@ -113,7 +115,9 @@ class Evidence:
         if settings.basis is not None:
             base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
         geometry = self._make_geometry(base)
-        sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
+        if self.sites is None or self.sites.likelihood is not settings.likelihood:
+            self.sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
+        sites = self.sites
         fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
         if self.start is not None and not fit.converged and fit.status != STOPPED_STATUS:  # sites of settings far away
             self.start, geometry = None, self._make_geometry(base)

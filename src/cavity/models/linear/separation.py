@@ -45,7 +45,7 @@ def warn_of_separation(model, rows, names, added):
     if not _can_search(model, rows):
         return
     has_two_classes = likelihood.n_classes == 2 and rows.X.shape[1] > 0
-    if lacks_variation(model, rows, added) or (has_two_classes and _are_all_on_one_side(likelihood, rows)):
+    if lacks_variation(model, rows, added) or (has_two_classes and are_all_on_one_side(likelihood, rows)):
         held = "one class" if has_classes(likelihood) else f"no value above {np.max(rows.y):g}"
         held = "one outcome" if likelihood.takes_trials else "no event" if likelihood.takes_event else held
         others = "both classes" if likelihood.n_classes == 2 else "other kinds"
@@ -78,7 +78,7 @@ def lacks_variation(model, rows, added):
 
     Arguments are those of `warn_of_separation`.
     """
-    return _can_search(model, rows) and _are_all_on_one_side(model.likelihood, rows) and _has_intercept(rows, added)
+    return _can_search(model, rows) and are_all_on_one_side(model.likelihood, rows) and _has_intercept(rows, added)
 
 
 def can_separate(likelihood):
@@ -101,7 +101,7 @@ def find_sides(likelihood, y):
     return (y == 0) & has_hurdle, y <= has_hurdle
 
 
-def _are_all_on_one_side(likelihood, rows):
+def are_all_on_one_side(likelihood, rows):
     """Whether the likelihood of all rows, of several, grows with f, or falls: it has no maximum in the intercept."""
     thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
     if rows.n < 2 or thresholds_are_open or not can_separate(likelihood):

@@ -285,17 +285,17 @@ class MixedGLM(ManyMixedResponses, Frozen):
         resolved = resolve_defaults(settings, rows, reader.columns)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
-        with run.open(model, inputs.named(resolved.rows)) as threads:
+        dropped, data = inputs.dropped, inputs.named(resolved.rows)
+        with run.open(model, data) as threads:
             problem = MixedProblem.of(model, resolved.rows, inputs.terms, covariances)
+            del inputs, data  # rows of structured terms, which are long
             varies = not lacks_variation(settings, rows, reader.intercept)
             solution = solve(problem, list_open_parameters(observations.likelihood), run, threads, varies)
         solution.fit.warn(run)
         warn_of_terms(solution.problem)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen
-        return make_posterior(
-            solution, reader, classes=observations.classes, chosen=chosen or None, dropped=inputs.dropped
-        )
+        return make_posterior(solution, reader, classes=observations.classes, chosen=chosen or None, dropped=dropped)
 
     def _settings_of(self, terms):
         """Return the covariance of each term, None where it is not given."""

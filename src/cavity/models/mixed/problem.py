@@ -20,6 +20,7 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
 from cavity.models.mixed.effect_layout import EffectLayout
 from cavity.models.mixed.equal_rows import SiteRows, merge_equal_rows
+from cavity.models.mixed.structured_rows import StructuredRows
 
 FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
@@ -82,6 +83,8 @@ class MixedProblem:
         sites = merge_equal_rows(model.likelihood, rows_in_use, matrix)
         pattern = Pattern(sites.matrix, *layout.entries(), layout.order())
         prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)
+        if mask.all():  # entries of rows are those of the matrix
+            terms = [term.without_rows() if isinstance(term, StructuredRows) else term for term in terms]
         return cls(model, rows, rows_in_use, tuple(terms), layout, sites, pattern, prior, tuple(settings))
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 from cavity.base.arrays import check_number, error_of
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import find_repeated
+from cavity.base.lazy_scipy import sparse
 from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import StructuredBlock
 from cavity.models.mixed.free_parameters import FreeTermParameters, name_parameters
@@ -86,6 +87,10 @@ class StructuredRows:
     def describe_setting(self, values):
         """Return the values of its parameters as a posterior's model has them, by their names."""
         return {p.name: value for p, value in zip(self.built.prior.parameters, values, strict=True)}
+
+    def without_rows(self):
+        """The term without the entries of its rows."""
+        return replace(self, Z=sparse.csr_array(self.Z.shape))
 
     def named(self):
         """What decides the bits of a fit, by the words of messages."""

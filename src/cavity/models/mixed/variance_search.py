@@ -18,7 +18,7 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
-from cavity.models.linear.moving_search import find_slopes
+from cavity.models.linear.separation import are_all_on_one_side
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
 from cavity.models.search import SearchResult
@@ -39,7 +39,6 @@ def list_targets(terms):
 class FreeTerms(FreeSettings):
     """Free numbers of the priors of terms, then those of the likelihood."""
 
-    scan = (0.0,)
     warns_of_flat = True
 
     def __init__(self, problem, names, likelihood):
@@ -48,6 +47,7 @@ class FreeTerms(FreeSettings):
         spread = find_location_and_spread(likelihood, rows)[1]
         self.fixed, priors = settings, problem.model.priors
         self.avoids_zero = priors == AVOID_ZERO_PRIOR
+        self.scan = (0.0, np.inf) if are_all_on_one_side(likelihood, rows) else (0.0,)  # effects may take all of y
         self.maps = [term.free_parameters(setting, spread) for term, setting in zip(terms, settings, strict=True)]
         self.open = [m for m in self.maps if m is not None]
         size = sum(m.size for m in self.open)
@@ -73,6 +73,11 @@ class FreeTerms(FreeSettings):
     def prior_bounds(self):
         """(low, high) of every free number of a term."""
         return np.concatenate([np.zeros((0, 2)), *(m.bounds() for m in self.open)])
+
+    @property
+    def least_value(self):
+        """See `FreeSettings`."""
+        return -np.inf if self.avoids_zero else super().least_value
 
     @property
     def chosen_ends(self):
@@ -153,6 +158,7 @@ class MixedEvidence(LinearEvidence):
         super().__init__(problem, vector, threads, options)
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood
+        self._first_sums = None, None  # first sites, and their sums over rows
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -224,7 +230,10 @@ class MixedEvidence(LinearEvidence):
             first = geometry.first(self.sites(settings.likelihood), self.options)
             self.start = (geometry.vector(), geometry.vector()) if first is None else first
         directions = PriorDirections(geometry, problem, self.vector) if informs else None
-        sums = geometry.gather(*self.start) if sums is None else sums
+        if sums is None:
+            if self._first_sums[0] is not self.start:
+                self._first_sums = self.start, geometry.gather(*self.start)
+            sums = self._first_sums[1]
         belief = geometry.belief(*sums, find_directions=directions and directions.find)
         if belief is None:
             return None
@@ -252,17 +261,7 @@ class MixedEvidence(LinearEvidence):
 
     def settle_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
-        if self.is_exact:
-            return None
-        settings, change = self.vector.unpack(x), np.inf
-        for _ in range(self.options.max_iter):
-            point = self.pass_at(settings)
-            if point is None:
-                break
-            change = point.fit.trace["change"][0]
-            if change <= tol / self.share_left:
-                return find_slopes(self, point)
-        raise ArithmeticError("passes do not settle near the maximum")
+        return None if self.is_exact else super().settle_gradient(x, tol)
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""

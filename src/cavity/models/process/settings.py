@@ -58,6 +58,8 @@ class Settings:
 class FreeHyperparameters(FreeSettings):
     """Logs of covariance parameters and coefficients of the mean, then free numbers of the likelihood."""
 
+    least_value = -np.inf  # covariances have priors
+
     def __init__(self, settings, covariance, names, unit=1.0):
         self.settings = settings
         self.exact = isinstance(settings.likelihood, Gaussian)

@@ -168,7 +168,7 @@ class MixedEvidence(LinearEvidence):
         """Return the `PointPosterior` of an `EvidencePoint`."""
         merged, fit = self.problem.sites, point.fit
         effects, sites = Effects.of(point.geometry, point.belief), self.sites(point.settings.likelihood)
-        moments = SiteMoments(sites, merged.matrix, fit.belief.mean, fit.belief.variance, fit.tau, fit.rho)
+        moments = SiteMoments(sites, merged.matrix.tocsr(), fit.belief.mean, fit.belief.variance, fit.tau, fit.rho)
         loo = merged.expand(fit, point.settings.likelihood).loo
         return PointPosterior(point.settings, effects, effects.entries, loo, lambda: moments, effects.pin_precisions)
 

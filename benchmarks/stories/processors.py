@@ -12,6 +12,7 @@ import platform
 import time
 import warnings
 from functools import partial
+from types import BuiltinFunctionType
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of BLAS
 
@@ -77,7 +78,7 @@ class Recorder:
         for module in KERNELS:
             kernel = _core.best(module)
             for name, function in list(vars(kernel).items()):
-                if type(function).__name__ == "cython_function_or_method":
+                if isinstance(function, BuiltinFunctionType):
                     setattr(kernel, name, partial(self._call, (module, name), function))
 
     def _call(self, key, function, *arguments):

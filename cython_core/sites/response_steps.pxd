@@ -130,10 +130,11 @@ cdef inline template bound_strip(
         bend[0] = steep
     elif kind == TWEEDIE:
         reach, bend[0] = 1.45 / (t.a[i] if t.a[i] > 0.5 else t.b[i]), -t.l2[i]
-    elif kind == ZERO_MIXTURE:                              # zeros of p where exp(f) is the odds and i pi
+    elif kind == ZERO_MIXTURE:
+        # zeros of p where exp(f) is the odds and i pi; p, p' and p'', of which sites are made, have no poles there
         steep = e * (odds + 2.0) if curved else steep
         reach = MAX_ZERO_SHARE * M_PI / (odds + 2.0)
-        reach, bend[0] = reach if reach < 1.45 else 1.45, steep
+        reach, bend[0] = reach if (reach < 1.45) & (e != 1.0) else 1.45, steep
     elif kind == BETA:
         odds = fabs(t.y[i] - t.b[i] - t.m[i])
         odds = (odds if odds > fabs(t.m[i]) else fabs(t.m[i])) / t.v[i]

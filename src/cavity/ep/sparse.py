@@ -36,6 +36,7 @@ import numpy as np
 
 from cavity.base.lazy_scipy import linalg, sparse
 from cavity.ep.geometry import ROW_GROUPS, DifferenceGeometry, MarginalBelief
+from cavity.linalg.coded_rows import CodedRows
 from cavity.linalg.row_pairs import RowPairs, subtract_products
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
@@ -49,7 +50,7 @@ class Pattern:
 
     Parameters
     ----------
-    X : scipy.sparse CSR (N, n)
+    X : scipy.sparse CSR (N, n) or CodedRows
         The rows.
     rows, columns : ndarray (e,) of int
         The entries of the lower triangle of P, row >= column, with all of the diagonal.
@@ -59,7 +60,7 @@ class Pattern:
 
     def __init__(self, X, rows, columns, order=None):
         n = X.shape[1]
-        self.pairs = RowPairs(X.indptr, X.indices, X.data, n)
+        self.pairs = X.pairs() if isinstance(X, CodedRows) else RowPairs(X.indptr, X.indices, X.data, n)
         prior = sparse.csc_array((np.ones(len(rows), np.float32), (rows, columns)), (n, n))
         both = sparse.csc_array(self.pairs.products + prior)
         both.sort_indices()

@@ -30,7 +30,7 @@ class SweepHistory:
     def __init__(self):
         self._pairs = []  # arrays (4, P): x, statistics of x, M(x), statistics of M(x)
         self._in_a_row = 0  # how many of the last points were the image of the one before
-        self._products = self._noise = None  # of differences of the points, and `noise`, computed on demand
+        self._products = self._change = self._noise = None  # of differences of the points; computed on demand
 
     def checkpoint_state(self):
         """Return the points of the history."""
@@ -39,13 +39,13 @@ class SweepHistory:
     def restore(self, state):
         """Continue from a `checkpoint_state`."""
         self._pairs, self._in_a_row = list(map(np.array, state["pairs"])), state["in_a_row"]
-        self._products = self._noise = None
+        self._products = self._change = self._noise = None
 
     def add(self, point, image, in_a_row):
         """Add a point and its image, (natural, statistics) each, and whether the point is the last image."""
         self._pairs = [*self._pairs[-MAX_DIFFERENCES:], np.array([*point, *image])]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
-        self._products = self._noise = None
+        self._products = self._change = self._noise = None
 
     def restart(self):
         """Drop all but the last point, after an extrapolation that was not accepted."""
@@ -53,8 +53,10 @@ class SweepHistory:
 
     def change(self):
         """Return half the squared length of the last step, in nats; by how much KL says that x and M(x) differ."""
-        x, s, gx, gs = self._pairs[-1]
-        return max(0.5 * float((gx - x) @ (gs - s)), 0.0)
+        if self._change is None:
+            x, s, gx, gs = self._pairs[-1]
+            self._change = max(0.5 * float((gx - x) @ (gs - s)), 0.0)
+        return self._change
 
     def noise(self):
         """Return the change that rounding alone can make."""

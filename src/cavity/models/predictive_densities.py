@@ -40,6 +40,6 @@ def integrate_both_log_densities(likelihood, mean, variance):
     The label less probable is the one that the mean of f is against; the other one has what is left.
     """
     positive = mean > 0
-    log_negative = integrate_log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
+    log_negative = integrate_log_density(likelihood, np.where(positive, -1.0, 1.0), mean, variance)
     more = np.log1p(-np.exp(log_negative))
     return np.stack([np.where(positive, log_negative, more), np.where(positive, more, log_negative)], axis=1)

@@ -26,6 +26,7 @@ TASKS_AHEAD_PER_THREAD = (
 )
 
 MIN_SHARED_SECONDS = 2e-3  # of calls that threads share by default: handing tasks over costs some 50 microseconds
+MIN_OPENING_SECONDS = 5e-3  # of calls on one thread before a pool is opened, which takes some 0.3 milliseconds
 _FIRST_PROCESS = os.getpid()
 
 _inside = ContextVar("cavity_inside_a_task", default=False)
@@ -162,7 +163,7 @@ class Threads:
     are waited for: none still writes after the call.
 
     With a `DefaultCount` a call runs inline where the last one of the same function took less than MIN_SHARED_SECONDS;
-    the first one begins inline.
+    the first one begins inline, as do all others until there were MIN_OPENING_SECONDS of them.
     """
 
     def __init__(self, n_threads, job=None):
@@ -171,6 +172,7 @@ class Threads:
         self._process = os.getpid()
         self.is_adaptive = n_threads > 1 and isinstance(n_threads, DefaultCount)
         self._seconds = {}  # of the last call of each function, if it is adaptive
+        self._spent = 0.0  # seconds of calls inline, if it is adaptive
         self._opened = n_threads < 2 or not self.is_adaptive
         self._pool = self._open() if n_threads > 1 and not self.is_adaptive else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
@@ -220,16 +222,18 @@ class Threads:
             return
         key = getattr(function, "__code__", function) if key is None else key
         last, spent, arguments = self._seconds.get(key), 0.0, iter(arguments)
-        if last is None or last < MIN_SHARED_SECONDS:
+        most = MIN_SHARED_SECONDS if self._opened else max(MIN_SHARED_SECONDS, MIN_OPENING_SECONDS - self._spent)
+        if last is None or last < most:
             for call_arguments in arguments:
                 begun = perf_counter()
                 result = function(*call_arguments)
                 spent += perf_counter() - begun
                 yield result
-                if spent > MIN_SHARED_SECONDS:
+                if spent > most:
                     break
             else:
                 self._seconds[key] = spent
+                self._spent += spent
                 return
         begun = perf_counter()
         yield from self._submit(function, arguments, ahead=ahead, grain=grain)

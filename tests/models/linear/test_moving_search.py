@@ -1,15 +1,17 @@
 """Free numbers that move with the passes of EP: where they end, what their curvature is, and when they give up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.glms import GLM, problem_of
-from support.tolerances import EXPANSION, OPTIMUM, ROUNDING
+from support.tolerances import EARLY, EXPANSION, OPTIMUM, ROUNDING, SLOPES
 
 from cavity import likelihoods
 from cavity.ep.options import Options
 from cavity.models.linear import evidence_search, moving_search
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
-from cavity.models.linear.moving_search import _update_inverse, move_with_passes
+from cavity.models.linear.moving_search import _has_arrived, _update_inverse, move_with_passes
 from cavity.runs.executors import Threads
 
 
@@ -126,3 +128,23 @@ def test_the_curvature_along_a_step_is_that_of_its_gradients():
         assert np.linalg.eigvalsh(inverse)[0] > 0
     assert _update_inverse(inverse, step, hessian @ step, 10.0) is inverse
     assert _update_inverse(inverse, step, -hessian @ step, 0.0) is inverse
+
+
+def test_passes_end_where_the_next_step_is_small():
+    """Steps fall by their ratio at least: fits go on from there, unless sites have moved far in the last pass."""
+    assert _has_arrived([0.009], 0.02)
+    assert not _has_arrived([0.009], 0.5)
+    assert not _has_arrived([3.0], 0.02)
+    assert _has_arrived([3.0, 0.05], 0.5)
+    assert not _has_arrived([3.0, 0.05], 2.0)
+    assert not _has_arrived([3.0, 0.3], 0.5)
+
+
+def test_gradients_by_passes_are_those_of_fits():
+    evidence, x = prepare(("dispersion",))
+    by_passes = evidence.settle_gradient(x + 0.01, EARLY)
+    point = evidence.at(evidence.vector.unpack(x + 0.01), tol=EARLY)
+    np.testing.assert_allclose(by_passes, evidence.gradient(point, evidence.vector), rtol=SLOPES, atol=SLOPES)
+    evidence.options = replace(evidence.options, max_iter=1)
+    with pytest.raises(ArithmeticError, match="passes do not settle"):
+        evidence.settle_gradient(x + 1.0, EARLY)

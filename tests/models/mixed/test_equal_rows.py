@@ -5,11 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy import integrate, sparse, special, stats
-from support.tolerances import AT_REST, EARLY, EXPANSION, ROOT_EPS
+from support.tolerances import AT_REST, EARLY, EXPANSION, ROOT_EPS, SLOPES
 
 import cavity
 from cavity import likelihoods
 from cavity.base.rows import Rows
+from cavity.models.mixed import problem
+from cavity.models.mixed.coded_effects import code_effects
 from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.models.predicted_rows import find_loo_moments
 
@@ -282,6 +284,51 @@ def test_bins_are_rounded_covariates():
     assert "covariates of smooths in 50 bins: 4000 rows at 50 sites" in str(posterior.summary())
     few = cavity.MixedGLM("y ~ s(x, k=8)", "poisson", bins=5000).fit(table)
     assert few.n_sites == 4000
+
+
+def make_binned_rows(n, levels):
+    """Return a table of two smooths, a factor, counts, and levels of a group."""
+    rng = np.random.default_rng(5)
+    x, z, g = rng.uniform(size=n), rng.normal(size=n), rng.integers(levels, size=n)
+    few = {"f": np.array(["a", "b", "c"])[rng.integers(3, size=n)], "m": rng.integers(4, size=n).astype(float)}
+    f = np.sin(6.0 * x) + np.cos(2.0 * z) + 0.5 * rng.normal(size=levels)[g] + 0.1 * few["m"]
+    return {"x": x, "z": z, "g": g, "y": rng.poisson(np.exp(f)), "b": (f > rng.logistic(size=n)) * 1} | few
+
+
+@pytest.mark.parametrize(
+    ("formula", "likelihood", "levels", "is_coded"),
+    [
+        ("y ~ s(x, k=8) + s(z, k=6) + (1 | g)", "negative-binomial", 1500, True),
+        ("y ~ s(x, k=8) + s(z, k=6) + f + m + (1 | g)", "poisson", 12, True),
+        ("b ~ 0 + m + s(x, k=8) + s(z, k=6) + (1 | g)", "logit", 1500, True),
+        ("y ~ s(x, k=8) + s(z, k=6)", "gaussian", 5, True),
+        ("y ~ s(x, k=8) + s(z, k=6) + (1 + m | g)", "gaussian", 5, False),
+        ("y ~ s(x, by=f, k=6) + s(z, k=6)", "gaussian", 5, False),
+    ],
+)
+def test_tables_of_bins_give_the_fit_of_rounded_covariates(formula, likelihood, levels, is_coded, monkeypatch):
+    """With the same bits for all threads; effects of too many values take rows as those of no bins."""
+    table, coded = make_binned_rows(3000, levels), []
+
+    def spy(*arguments):
+        coded.append(code_effects(*arguments))
+        return coded[-1]
+
+    monkeypatch.setattr(problem, "code_effects", spy)
+    model = cavity.MixedGLM(formula, likelihood, bins=60)
+    posterior, other = (model.fit(table, n_threads=threads) for threads in (1, 2))
+    assert posterior.log_evidence == other.log_evidence
+    assert [rows is not None for rows in coded] == [is_coded] * len(coded)
+    assert coded or not is_coded
+    rounded = dict(table)
+    for name in ("x", "z"):
+        low, step = table[name].min(), np.ptp(table[name]) / 59
+        rounded[name] = np.clip(low + step * np.rint((table[name] - low) / step), low, table[name].max())
+    same = cavity.MixedGLM(formula, likelihood).fit(rounded)
+    assert posterior.log_evidence == pytest.approx(same.log_evidence, abs=EARLY)
+    new = {name: values[:20] for name, values in table.items()}
+    for moment, expected in zip(posterior.predict(new), same.predict(new), strict=True):
+        np.testing.assert_allclose(moment, expected, rtol=SLOPES)
 
 
 def test_errors_of_bins_shrink_with_their_square():

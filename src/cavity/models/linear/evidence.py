@@ -183,7 +183,14 @@ class LinearEvidence:
 
     def settle_gradient(self, x, tol):
         """Return the gradient of log evidence and log prior at a vector by passes; None where fits have to do it."""
-        return None
+        settings = self.vector.unpack(x)
+        for _ in range(self.options.max_iter):
+            point = self.pass_at(settings)
+            if point is None:
+                break
+            if point.fit.trace["change"][0] <= tol / self.share_left:
+                return find_slopes(self, point)
+        raise ArithmeticError("passes do not settle near the maximum")
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from."""
@@ -277,6 +284,14 @@ def find_share_left(trace, last):
         return last
     rate = float(np.max(changes[1:] / changes[:-1]))
     return float(np.clip(rate / (1.0 - rate), MIN_SHARE_LEFT, 1.0)) if rate < 1.0 else 1.0
+
+
+def find_slopes(evidence, point):
+    """Return the gradient of the log evidence and the log prior at the sites of a point."""
+    slopes = evidence.vector.gradient(evidence, point)
+    of_prior = evidence.vector.log_prior(point.settings)[1]
+    slopes[: len(of_prior)] += of_prior
+    return slopes
 
 
 def find_weight_gradient(prior_variance, difference, variances):

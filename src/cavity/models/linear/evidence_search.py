@@ -44,7 +44,7 @@ class Solution:
 
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
-SAMPLE_ROWS = 1 << 13  # of many rows on which the search begins; its maximum is about 3 sd away at MIN_SAMPLED_ROWS
+SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN = 1 << 12, 16  # of many rows on which the search begins, at least
 MIN_SAMPLED_ROWS = 1 << 15
 MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows are enough
 MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
@@ -204,7 +204,7 @@ def maximise_evidence(evidence, starts, job, sample=None):
 
 
 def sample_rows(problem, names):
-    """Return the problem of SAMPLE_ROWS rows, evenly spaced, where there are many more; else None.
+    """Return the problem of some thousand rows, evenly spaced, where there are many more; else None.
 
     None, too, for parameters of several numbers: some rows may lack the categories that these are of.
     """
@@ -212,7 +212,8 @@ def sample_rows(problem, names):
     several = any(likelihood.parameters.get(name) == "increasing" for name in names)
     if several or rows.n < MIN_SAMPLED_ROWS or rows.X.shape[1] > MAX_SAMPLED_COLUMNS:
         return None
-    sample = rows.part(np.linspace(0, rows.n - 1, SAMPLE_ROWS).astype(np.intp))
+    size = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.X.shape[1])
+    sample = rows.part(np.linspace(0, rows.n - 1, size).astype(np.intp))
     return replace(problem, rows=sample, used=sample)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.jobs.job import SILENT_JOB
+from cavity.models.linear.evidence import find_slopes
 from cavity.models.search import LEAST_NEWTON_STEP
 
 MAX_PASSES = 8  # from the maximum of some rows on; three or four are usual
@@ -22,6 +23,8 @@ INFORMED_STEP = 0.1  # of a free number, after which the information is found ag
 DIFFERENCE_STEP = 1e-4  # of a free number, in differences of the slopes of log priors
 LEAST_CURVATURE = 1e-2  # in nats per square of a free number, of information
 MAX_BELIEF_CHANGE = 0.03  # of the last pass, in sd
+# of the next step, in units of certainty, and of the last pass, from which fits go on after some of the rows
+MAX_NEXT_STEP, MAX_CHANGE_BEFORE_FITS = 1e-3, 1.0
 MAX_CHANGE_RATIO = 0.3  # of a pass beside the step before it, both in sd: the next pass would change far less
 MIN_CURVATURE_SHARE = 0.1  # of that expected along a step, from which the step is used for the curvature
 
@@ -55,10 +58,10 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
     Returns
     -------
     MovedSettings or None
-        None where a pass fails, information is not finite, the callback stops, or steps do not come to
-        LEAST_NEWTON_STEP in the most passes.
+        None where a pass fails, information is not finite, the callback stops, or steps do not become small in the
+        most passes.
     """
-    inverse, last, steepness = None if root is None else root @ root.T, None, np.zeros(len(x))
+    inverse, last, steepness, sizes = None if root is None else root @ root.T, None, np.zeros(len(x)), []
     if root is None and evidence.pass_at(evidence.vector.unpack(x)) is None:
         return None
     for number in range(1, 1 + (MAX_PASSES_FROM_AFAR if root is None else MAX_PASSES)):
@@ -77,6 +80,7 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
         size, largest = float(np.sqrt(slopes @ step)), float(np.max(np.abs(slopes)))
+        sizes.append(size)
         if not np.isfinite(size):  # where noise goes to 0, slopes or the inverse leave the range of float64
             return None
         steepness = np.maximum(steepness, np.abs(slopes))
@@ -85,9 +89,19 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         short = step * min(1.0, MAX_STEP / max(size, MAX_STEP))
         step = short if root is not None else np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
         last, x = (x, slopes), np.clip(x + step, *bounds.T)
-        if size <= LEAST_NEWTON_STEP and change <= MAX_BELIEF_CHANGE:
+        if _has_arrived(sizes if root is not None else [size], change):
             return MovedSettings(x, largest, np.linalg.cholesky(inverse), steepness)
     return None
+
+
+def _has_arrived(sizes, change):
+    """Whether steps of these sizes are near the maximum, where `change` is that of the last pass: by the last step, or
+    by the next one, as sizes fall by their ratio at least.
+    """
+    if sizes[-1] <= LEAST_NEWTON_STEP and change <= MAX_BELIEF_CHANGE:
+        return True
+    next_size = sizes[-1] * sizes[-1] / sizes[-2] if len(sizes) > 1 else np.inf
+    return next_size <= MAX_NEXT_STEP and change <= MAX_CHANGE_BEFORE_FITS
 
 
 def _invert_information(information):
@@ -104,14 +118,6 @@ def _find_prior_information(vector, x):
         down, up = (vector.log_prior(vector.unpack(x + sign * step))[1] for sign in (-1.0, 1.0))
         row[:n] = (down - up) / (2.0 * DIFFERENCE_STEP)
     return 0.5 * (out + out.T)
-
-
-def find_slopes(evidence, point):
-    """Return the gradient of the log evidence and the log prior at the sites of a point."""
-    slopes = evidence.vector.gradient(evidence, point)
-    of_prior = evidence.vector.log_prior(point.settings)[1]
-    slopes[: len(of_prior)] += of_prior
-    return slopes
 
 
 def _update_inverse(inverse, step, fall, change):

@@ -15,6 +15,7 @@ from cavity.base.rows import Rows
 from cavity.ep.evidence import measure_influence
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
+from cavity.linalg.coded_rows import CodedRows
 from cavity.models.mixed.merged_sites import FactorSites, MeanSites, MergedRows, TrialSites
 
 HASH_FACTORS = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.uint64))
@@ -32,7 +33,7 @@ class SiteRows:
         What equal rows are together; None where each row has a site with the likelihood of the model.
     rows : Rows
         Observations, offsets and weights, one for each site; X are the columns of the fixed effects.
-    matrix : CSR array (M, n)
+    matrix : CSR array (M, n) or CodedRows
         All effects.
     firsts : ndarray (M,)
         The number of a row in use.
@@ -108,8 +109,8 @@ def merge_equal_rows(likelihood, rows, matrix):
         Of the rows.
     rows : Rows
         Those in use.
-    matrix : CSR array (N, n)
-        Their effects.
+    matrix : CSR array (N, n) or CodedRows
+        Their effects. Of `CodedRows` those of x and -x are not merged.
     """
     own, kind = SiteRows(None, rows, matrix, np.arange(rows.n)), likelihood._merges_by
     if kind is None or rows.n < 2:
@@ -119,8 +120,9 @@ def merge_equal_rows(likelihood, rows, matrix):
     if rows.y.ndim == 2 and kind == "trials":
         is_whole &= rows.y[:, 1] > 0  # without trials there is no site
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
-    signs = np.sign(matrix.data[matrix.indptr[:-1]]) if kind == "trials" else np.ones(rows.n)
-    first = find_first_equal(matrix, offset, signs, is_whole)
+    is_coded = isinstance(matrix, CodedRows)
+    signs = np.sign(matrix.data[matrix.indptr[:-1]]) if kind == "trials" and not is_coded else np.ones(rows.n)
+    first = find_first_equal(matrix.keys() if is_coded else matrix, offset, signs, is_whole)
     firsts, index = np.unique(first, return_inverse=True)
     most = MAX_FACTOR_SITES * rows.n if kind == "factors" else rows.n - 1
     if len(firsts) > most and (kind == "factors" or not np.any(is_whole & (weights > 1))):
@@ -131,7 +133,8 @@ def merge_equal_rows(likelihood, rows, matrix):
     own_weights = None if is_whole.all() else np.where(is_whole, 1.0, weights)[firsts]
     merged_rows = Rows(signs[firsts, None] * rows.X[firsts], sites.y, offset if offset.any() else None, own_weights)
     design = matrix[firsts]
-    design.data = design.data * np.repeat(signs[firsts], np.diff(design.indptr))
+    if not is_coded:
+        design.data = design.data * np.repeat(signs[firsts], np.diff(design.indptr))
     return SiteRows(sites, merged_rows, design, firsts, signs)
 
 

@@ -96,8 +96,8 @@ class Inputs:
         constant = is_intercept_left_out(model, likelihood) if model.formula else learns_level(likelihood)
         weights = observations.weights
         in_use = None if weights is None or np.all(weights > 0) else weights > 0
-        table, X = bin_covariates(structured, table, model.bins, in_use, X, names)
-        rows, X, null_names = build_structured(structured, table, X, names, constant, in_use)
+        table, X, coded = bin_covariates(structured, table, model.bins, in_use, X, names)
+        rows, X, null_names = build_structured(structured, table, X, names, constant, in_use, coded)
         bare = tuple(term.without_rows() for term in terms)
         structured = tuple(block.built for block in rows)
         reader = replace(reader, terms=bare, structured=structured, null_names=null_names)

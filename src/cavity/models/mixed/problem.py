@@ -17,7 +17,9 @@ from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities, is_within_float64
 from cavity.ep.sparse import Pattern, Sparse
 from cavity.jobs.job import SILENT_JOB
+from cavity.linalg.coded_rows import CodedRows
 from cavity.models.linear.prior import Prior
+from cavity.models.mixed.coded_effects import code_effects
 from cavity.models.mixed.effect_layout import EffectLayout
 from cavity.models.mixed.equal_rows import SiteRows, merge_equal_rows
 from cavity.models.mixed.structured_rows import StructuredRows
@@ -51,8 +53,8 @@ def _match_group(group, belief, sites):
 
 
 def check_effects(matrix, in_use):
-    """Raise ValueError for a row of a CSR array without entries; it has the rows that are in use, a mask."""
-    empty = np.diff(matrix.indptr) == 0
+    """Raise ValueError for a row of effects without entries; they are those of the rows in use, a mask."""
+    empty = (matrix.count_entries() if isinstance(matrix, CodedRows) else np.diff(matrix.indptr)) == 0
     if empty.any():
         row = int(np.flatnonzero(in_use)[np.argmax(empty)])
         raise error_of("X", f"must have an effect in every row, got 0 in all columns and terms of row {row}")
@@ -77,8 +79,10 @@ class MixedProblem:
         """Return the problem of a model whose settings of the fixed effects are numbers."""
         layout = EffectLayout(rows.X.shape[1], tuple(term.block for term in terms))
         mask, rows_in_use = rows.in_use, rows.used()
-        values = [term.values(mask) for term in terms]
-        matrix = layout.rows(rows_in_use.X, values)
+        has_codes = mask.all() and any(isinstance(term, StructuredRows) and term.codes is not None for term in terms)
+        matrix = code_effects(layout, rows_in_use.X, [term.coded_values for term in terms]) if has_codes else None
+        if matrix is None:
+            matrix = layout.rows(rows_in_use.X, [term.values(mask) for term in terms])
         check_effects(matrix, mask)
         sites = merge_equal_rows(model.likelihood, rows_in_use, matrix)
         pattern = Pattern(sites.matrix, *layout.entries(), layout.order())

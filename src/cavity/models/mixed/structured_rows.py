@@ -9,6 +9,7 @@ from cavity.base.arrays import check_number, error_of
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import find_repeated
 from cavity.base.lazy_scipy import sparse
+from cavity.linalg.coded_rows import MAX_CODES
 from cavity.models.hyperpriors import PriorTarget
 from cavity.models.mixed.effect_layout import StructuredBlock
 from cavity.models.mixed.free_parameters import FreeTermParameters, name_parameters
@@ -21,10 +22,24 @@ MAX_DEPENDENT_SHARE = 1e-10  # of a column that is left where others explain it
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StructuredRows:
-    """A structured term with its rows Z, a CSR array (N, k). Its setting are the values of its parameters, or None."""
+    """A structured term with its rows Z, a CSR array (N, k). Its setting are the values of its parameters, or None.
+
+    With `codes` (N,) `different` are the rows (m, k) that differ, and `codes` their numbers; else it is Z.
+    """
 
     built: BuiltTerm
-    Z: Any
+    different: Any
+    codes: Any = None
+
+    @property
+    def Z(self):
+        """All rows."""
+        return self.different if self.codes is None else self.different[self.codes]
+
+    @property
+    def n_rows(self):
+        """How many rows there are."""
+        return self.different.shape[0] if self.codes is None else len(self.codes)
 
     @property
     def name(self):
@@ -53,11 +68,16 @@ class StructuredRows:
 
     def values(self, rows):
         """The rows Z of some rows, a mask or a slice."""
-        return self.Z if self._count(rows) == self.Z.shape[0] else self.Z[rows]
+        return self.Z if self._count(rows) == self.n_rows else self.Z[rows]
+
+    @property
+    def coded_values(self):
+        """What `code_effects` takes: the different rows and their numbers, if there are such."""
+        return self.different if self.codes is None else (self.different, self.codes)
 
     def _count(self, rows):
         """How many rows a mask or a slice has."""
-        return len(range(*rows.indices(self.Z.shape[0]))) if isinstance(rows, slice) else int(np.count_nonzero(rows))
+        return len(range(*rows.indices(self.n_rows))) if isinstance(rows, slice) else int(np.count_nonzero(rows))
 
     def variances(self, values, rows):
         """About the variance of f that its effects have in some rows under the prior: the sum of those of its sds."""
@@ -90,36 +110,45 @@ class StructuredRows:
 
     def without_rows(self):
         """The term without the entries of its rows."""
-        return replace(self, Z=sparse.csr_array(self.Z.shape))
+        return replace(self, different=sparse.csr_array((self.n_rows, self.built.size)), codes=None)
 
     def named(self):
         """What decides the bits of a fit, by the words of messages."""
-        return {f"{part} of {self.name}": getattr(self.Z, part) for part in ("data", "indices", "indptr")}
+        parts = {part: getattr(self.different, part) for part in ("data", "indices", "indptr")}
+        return {f"{part} of {self.name}": values for part, values in (parts | {"codes": self.codes}).items()}
 
 
 def bin_covariates(terms, table, bins, in_use, X, names):
-    """Return a table whose covariates of smooths have at most so many different values, and X with them.
+    """Return a table whose covariates of smooths have at most so many different values, X with them, and for each of
+    these covariates its values and the number of that of each row.
 
-    The range is that of the rows in use, None for all; values of other rows beyond it stay. None as `bins` changes
-    nothing.
+    The range is that of the rows in use, None for all; values of other rows beyond it stay, and then there are no
+    numbers, or where `bins` are more than MAX_CODES. None as `bins` changes nothing.
     """
     if bins is None:
-        return table, X
-    table, X = dict(table), X.copy()
+        return table, X, {}
+    table, X, coded = dict(table), X.copy(), {}
+    has_codes = in_use is None and bins <= MAX_CODES
     for name in dict.fromkeys(name for term in terms for name in term.binned_variables):
         x = read_numbers(table, name)
         own = x if in_use is None else x[in_use]
         low, high = float(np.min(own)), float(np.max(own))
-        if len(np.unique(own)) > bins:
+        if len(np.unique(own[: 2 * bins])) > bins or len(np.unique(own)) > bins:
             step = (high - low) / (bins - 1)
-            binned = np.clip(low + step * np.rint((x - low) / step), low, high)
-            table[name] = np.where((x < low) | (x > high), x, binned)
+            codes = np.rint((x - low) / step)
+            if has_codes:
+                coded[name] = np.clip(low + step * np.arange(bins), low, high), codes.astype(np.uint16)
+            binned = np.clip(low + step * codes, low, high)
+            table[name] = binned if in_use is None else np.where((x < low) | (x > high), x, binned)
             if isinstance(name, int) or name in names:  # a linear effect of the covariate is that of the binned one
                 X[:, name if isinstance(name, int) else names.index(name)] = table[name]
-    return table, X
+        elif has_codes:
+            values, codes = np.unique(x, return_inverse=True)
+            coded[name] = values, codes.astype(np.uint16)
+    return table, X, coded
 
 
-def build_structured(terms, table, X, names, constant=False, in_use=None):
+def build_structured(terms, table, X, names, constant=False, in_use=None, coded=None):
     """Return structured terms with their rows, X with the columns of their null spaces, and the names of these.
 
     A column that depends linearly on those before it is left out: a slope that is an effect of its own already.
@@ -138,13 +167,15 @@ def build_structured(terms, table, X, names, constant=False, in_use=None):
         Whether there is a constant beside X, as open thresholds have.
     in_use : ndarray (N,) of bool, optional
         The rows that decide on ranges and knots of smooths; by default all. States and levels are those of all rows.
+    coded : dict, optional
+        The values of columns, and the number of that of each row.
     """
     built = _name_apart(terms, [term.build(_select_to_build(table, term, in_use)) for term in terms])
     repeated = find_repeated([term.name for term in built])
     if repeated is not None:
         raise error_of("effects", f"must have each term once, got {repeated} twice")
-    rows = [StructuredRows(term, design) for term, design in zip(built, read_structured(built, table), strict=True)]
-    idle = next((block.name for block in rows if not np.any(block.Z.data)), None)
+    rows = [_read_rows(term, table, coded or {}) for term in built]
+    idle = next((block.name for block in rows if not np.any(block.different.data)), None)
     if idle is not None:
         raise error_of("effects", f"must act in some row, got {idle}, whose weights are 0 or cancel in every row")
     columns = _find_fixed_columns(built, table)
@@ -153,6 +184,15 @@ def build_structured(terms, table, X, names, constant=False, in_use=None):
     independent = find_independent(basis, list(columns.values()))
     added = {name: values for (name, values), is_new in zip(columns.items(), independent, strict=True) if is_new}
     return rows, append_columns(X, added.values()), tuple(added)
+
+
+def _read_rows(built, table, coded):
+    """Return a built term with its rows, those of different values once where its only column is coded."""
+    if len(built.variables) != 1 or built.variables[0] not in coded:
+        return StructuredRows(built, design_rows(built, _select(table, built)))
+    name = built.variables[0]
+    values, codes = coded[name]
+    return StructuredRows(built, sparse.csr_array(design_rows(built, {name: values})), codes)
 
 
 def _name_apart(terms, built):

@@ -175,6 +175,11 @@ class Term:
         """Numbers of levels and values of columns of some rows, a mask or a slice."""
         return self.codes[rows], self.Z[rows]
 
+    @property
+    def coded_values(self):
+        """What `code_effects` takes: numbers of levels and values of columns."""
+        return self.codes, self.Z
+
     def variances(self, covariance, rows):
         """The variance of f that its effects have in some rows under the prior."""
         Z = self.Z[rows]

@@ -18,7 +18,6 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
-from cavity.models.linear.moving_search import find_slopes
 from cavity.models.linear.separation import are_all_on_one_side
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
@@ -169,7 +168,7 @@ class MixedEvidence(LinearEvidence):
         """Return the `PointPosterior` of an `EvidencePoint`."""
         merged, fit = self.problem.sites, point.fit
         effects, sites = Effects.of(point.geometry, point.belief), self.sites(point.settings.likelihood)
-        moments = SiteMoments(sites, merged.matrix, fit.belief.mean, fit.belief.variance, fit.tau, fit.rho)
+        moments = SiteMoments(sites, merged.matrix.tocsr(), fit.belief.mean, fit.belief.variance, fit.tau, fit.rho)
         loo = merged.expand(fit, point.settings.likelihood).loo
         return PointPosterior(point.settings, effects, effects.entries, loo, lambda: moments, effects.pin_precisions)
 
@@ -262,17 +261,7 @@ class MixedEvidence(LinearEvidence):
 
     def settle_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
-        if self.is_exact:
-            return None
-        settings, change = self.vector.unpack(x), np.inf
-        for _ in range(self.options.max_iter):
-            point = self.pass_at(settings)
-            if point is None:
-                break
-            change = point.fit.trace["change"][0]
-            if change <= tol / self.share_left:
-                return find_slopes(self, point)
-        raise ArithmeticError("passes do not settle near the maximum")
+        return None if self.is_exact else super().settle_gradient(x, tol)
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""

@@ -209,8 +209,8 @@ class StreamingGPState(SparsePosterior):
         changes with time and time is no column of X.
         """
         plain = learn is progress is False and callback is event is offset is exposure is None
-        plain = plain and noise_variance is sample_weight is None
-        if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
+        plain = plain and noise_variance is sample_weight is None and missing in MISSING_CHOICES
+        if plain and (n_threads is None or (type(n_threads) is int and (n_threads == -1 or n_threads > 0))):
             new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return finish_single_row(self, new)

@@ -173,3 +173,15 @@ def test_notes_of_formulas():
     frame = {name: column[5:] for name, column in frame.items()}
     mixed = cavity.MixedGLM("y ~ sex + (1 | district)", likelihoods.Gaussian(1.0), prior_variance=9.0)
     assert "base levels: sex female" in mixed.fit(frame).summary().notes
+
+
+@pytest.mark.parametrize("formula", ["Reaction ~ Days", "Reaction ~ Days + (1 | Subject)"])
+def test_one_contrast_has_the_moments_of_the_table(formula):
+    posterior = cavity.GLM(formula, "gaussian").fit(cavity.data.table("sleepstudy", as_frame=True)[0])
+    weights = {"intercept": 1.0, "Days": 9.0}
+    table, one = posterior.contrasts(weights).columns, posterior.contrast(weights)
+    np.testing.assert_allclose([one.mean, one.variance], [table["mean"][0], table["sd"][0] ** 2], rtol=AT_REST)
+    with pytest.raises(TypeError, match="weights must be a dict of weights by effects"):
+        posterior.contrast("Days")
+    with pytest.raises(ValueError, match="'Nights'"):
+        posterior.contrast({"Nights": 1.0})

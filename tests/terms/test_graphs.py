@@ -364,6 +364,9 @@ def test_regions_that_are_refused():
         ValueError, match=r"'V' must be one of the graphs= of the model, which has 'W'.*like bym2\(region"
     ):
         cavity.MixedGLM("y ~ bym2(region, V)", graphs={"W": PAIRS}).fit(pd.DataFrame({"y": [1.0], "region": ["a"]}))
+    for graph in (np.eye(2), (["a", "b"], np.eye(2))):
+        with pytest.raises(ValueError, match=r"graphs\['Q'\] must be a pair of a matrix and the labels of its rows"):
+            cavity.MixedGLM("y ~ precision(g, Q)", graphs={"Q": graph}).fit({"y": [1.0, 2.0], "g": ["a", "b"]})
     arguments = {"bym2(region, W)": {"phi": 1.5}}
     model = cavity.MixedGLM("y ~ bym2(region, W)", "gaussian", graphs={"W": PAIRS}, effect_covariances=arguments)
     with pytest.raises(ValueError, match=r"effect_covariances\['bym2\(region, W\)'\]\['phi'\] must be"):

@@ -290,7 +290,7 @@ def test_a_pedigree_by_formula():
         (lambda: GivenPrecision("g", -TREE, "uvwx"), "must be positive definite, which it is not; null="),
         (lambda: GivenPrecision("g", TREE, "uvw"), "must be 4 different labels"),
         (lambda: GivenPrecision("g", TREE, "uvwx", null=[1.0] * 4), "must be a null space of Q"),
-        (lambda: GivenPrecision("g", TREE, "abcd"), "must have levels of the fit, got"),
+        (lambda: GivenPrecision("g", TREE, "abcd"), "must have levels of Q, got"),
         (lambda: MultiMembership(("g", "h"), (1,)), "must be one for each of 2 columns"),
         (lambda: MultiMembership("g"), "must be two columns or more"),
         (

@@ -8,7 +8,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from cavity.base.lazy_scipy import linalg
 from cavity.base.public_objects import FloatArray, Seed
 from cavity.base.results import SummaryMixin, find_base_levels, list_notes, title_of
 from cavity.base.summary import Table, make_gaussian_marginals, tabulate_marginals, tabulate_ratios
+from cavity.distributions.gaussian import Gaussian
 from cavity.models.contrasts import (
     describe_unknown,
     level_pairs,
@@ -47,6 +48,13 @@ def make_inference_data(groups, coords, dims):
     is_tree = int(arviz.__version__.partition(".")[0]) >= 1
     labels = {"coords": coords, "dims": dims}
     return arviz.from_dict(groups, **labels) if is_tree else arviz.from_dict(**groups, **labels)
+
+
+def check_weights(weights):
+    """Return the weights of a contrast, a dict with something in it."""
+    if not isinstance(weights, Mapping) or not weights:
+        raise arrays.error_of("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
+    return weights
 
 
 class TermBayesFactors:
@@ -318,17 +326,41 @@ class Coefficients(SummaryMixin):
         marginals = make_gaussian_marginals(rows, mean, np.sqrt(variance))
         return tabulate_marginals("Linear combinations of coefficients", marginals, level)
 
+    def contrast(self, weights: Mapping[Any, float]) -> Gaussian:
+        """Return the posterior of one linear combination of coefficients, for further computation.
+
+        Parameters
+        ----------
+        weights : dict of float
+            Weights of effects by their names: those of `summary`, and (term, level) or (term, level, column) of levels.
+
+        Returns
+        -------
+        Gaussian
+            With `mean` and `variance`.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> table, about = cavity.data.table("sleepstudy", as_frame=True)
+        >>> later = cavity.GLM("Reaction ~ Days").fit(table).contrast({"Days": 10.0})
+        >>> round(float(later.mean), 1), round(float(later.variance) ** 0.5, 1)
+        (104.6, 12.4)
+        """
+        mean, variance = self._combination(check_weights(weights), self._per_column()[0], "weights")
+        return Gaussian(mean=float(mean), variance=float(variance))
+
     _coding = None  # of a formula
 
-    def _combination(self, combination, names):
+    def _combination(self, combination, names, argument="combinations"):
         """Return the mean and the variance of an expression or of a dictionary of weights."""
         if isinstance(combination, str):
             weights = parse_combination(combination, names)
         else:
             unknown = next((name for name in combination if name not in names), None)
             if unknown is not None:
-                raise arrays.error_of("combinations", describe_unknown(unknown, names))
-            values = {name: arrays.check_number(value, "combinations") for name, value in combination.items()}
+                raise arrays.error_of(argument, describe_unknown(unknown, names))
+            values = {name: arrays.check_number(value, argument) for name, value in combination.items()}
             weights = np.array([values.get(name, 0.0) for name in names])
         mean, variance = self._combined(names, weights[None])
         return mean[0], variance[0]

@@ -228,6 +228,16 @@ class BuiltTerm(ABC):
         """
         return None
 
+    def extra_covariance(
+        self, table: Mapping[str, Any], origin: Mapping[str, Any], free: Sequence[float], derivative: bool = False
+    ) -> Any:
+        """Return the covariance (M,) of what effects do not have with that at the first row of `origin`.
+
+        That is of the variables of `extra_variance`, or `derivative_variance`, at levels of the fit. None stands for
+        unknown: variances of differences then are a bound.
+        """
+        return None
+
     def derivative_variance(self, table: Mapping[str, Any], free: Sequence[float]) -> Any:
         """Return the variance of the derivative (M,) that the effects do not have; None stands for zeros."""
         return None

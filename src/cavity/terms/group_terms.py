@@ -174,7 +174,7 @@ class BuiltPrecision(BuiltTerm):
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns, the effect of a level each."""
-        codes = read_codes(self.levels, table, levels)
+        codes = read_codes(self.levels, table, levels, "levels of Q")
         ends = np.concatenate([[0], np.cumsum(codes >= 0)])
         return sparse.csr_array((np.ones(ends[-1]), codes[codes >= 0], ends), (len(codes), self.size))
 
@@ -348,4 +348,15 @@ class BuiltMembers(BuiltTerm):
             variance = self.inner.extra_variance(level_table, free, levels)
             if variance is not None:
                 total = w**2 * variance + (0.0 if total is None else total)
+        return total
+
+    def extra_covariance(self, table, origin, free, derivative=False):
+        """Return that of all pairs of columns, times their weights; None where the term has none."""
+        total = 0.0
+        for w, level_table in self._each_level(table):
+            for w_origin, level_origin in self._each_level(origin):
+                shared = self.inner.extra_covariance(level_table, level_origin, free, derivative)
+                if shared is None:
+                    return None
+                total = total + w * w_origin[0] * shared
         return total

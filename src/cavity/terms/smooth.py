@@ -166,7 +166,8 @@ class Smooth(StructuredTerm):
         low, high, breaks = self._choose_range(x)
         columns = self.column, self.by, self.group
         periodic = self.period is not None
-        is_full = self.knots is None and len(np.unique(x)) <= len(breaks) + (-1 if periodic else 2)
+        n_values = len(np.unique(x % self.period if periodic else x))
+        is_full = self.knots is None and n_values <= len(breaks) + (-1 if periodic else 2)
         return BuiltSmooth(self.name, *columns, low, high, breaks, periodic, levels, size, extrapolate, is_full)
 
     def _choose_range(self, x):
@@ -411,6 +412,20 @@ class BuiltSmooth(BuiltTerm):
             return self._noise_variance(free, read_codes(self.levels, table)) * beyond
         by = 1.0 if self.by is None else read_numbers(table, self.by)
         return self._noise_variance(free, np.zeros(len(beyond), dtype=np.intp)) * beyond * by**2
+
+    def extra_covariance(self, table, origin, free, derivative=False):
+        """Return v (h h'^2/2 - h'^3/6) for distances h' <= h beyond the same end, v h' of derivatives."""
+        beyond, other = self._evaluate(table)[1], self._evaluate(origin)[1][0]
+        shorter, longer = np.minimum(beyond, other), np.maximum(beyond, other)
+        is_same = (self._scaled(table) > 0.5) == (self._scaled(origin)[0] > 0.5)
+        codes = np.zeros(len(beyond), dtype=np.intp)
+        if self.levels is not None:
+            codes = read_codes(self.levels, table)
+            is_same &= codes == read_codes(self.levels, origin)[0]
+        elif self.by is not None:
+            is_same = is_same * read_numbers(table, self.by) * read_numbers(origin, self.by)[0]
+        unit = shorter / (self.high - self.low) ** 2 if derivative else shorter**2 * (longer / 2.0 - shorter / 6.0)
+        return self._noise_variance(free, codes) * unit * is_same
 
     def grid(self, n):
         """Return a table of n points over the range, for each level, and of the number 1 in place of others."""

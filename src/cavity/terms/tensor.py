@@ -136,24 +136,24 @@ class TensorSmooth(StructuredTerm):
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with its ranges and knots."""
         margins = [self._choose_margin(table, d) for d in range(2)]
-        ranges, breaks = tuple((low, high) for low, high, _ in margins), tuple(m[2] for m in margins)
-        cycles = tuple(length is not None for length in self.period)
-        return BuiltTensorSmooth(self.name, self.columns, ranges, breaks, self.interaction, cycles)
+        ranges, breaks = tuple(m[1:3] for m in margins), tuple(m[3] for m in margins)
+        cycles, is_full = tuple(length is not None for length in self.period), all(m[0] for m in margins)
+        return BuiltTensorSmooth(self.name, self.columns, ranges, breaks, self.interaction, cycles, is_full)
 
     def _choose_margin(self, table, d):
-        """Return the lowest and highest value of a variable, and breaks between 0 and 1."""
+        """Return whether there are splines for all values of a variable, its lowest and highest one, and breaks."""
         x, period = read_numbers_that_vary(table, self.columns[d], self.name), self.period[d]
         x = np.unique(x if period is None else np.mod(x, period))
         k = choose_size(self.k[d], x, DEFAULT_MARGIN_BASIS, f"{self.columns[d]} of {self.name}")
         if period is not None:
-            return 0.0, period, np.linspace(0.0, 1.0, k + 1)
+            return k == len(x), 0.0, period, np.linspace(0.0, 1.0, k + 1)
         if self.ranges[d] is None:
-            return place_breaks(x, k)
+            return k == len(x), *place_breaks(x, k)
         low, high = self.ranges[d]
         if x[0] < low or x[-1] > high:
             message = f"must span {x[0]:g} to {x[-1]:g} for {self.columns[d]}, got {low:g} to {high:g}"
             raise error_of("ranges", message)
-        return low, high, np.linspace(0.0, 1.0, k - 2)
+        return k == len(x), low, high, np.linspace(0.0, 1.0, k - 2)
 
 
 def _check_pair(value, name):
@@ -232,7 +232,10 @@ class Margin:
 
 @dataclass(frozen=True, eq=False)
 class BuiltTensorSmooth(BuiltTerm):
-    """A `TensorSmooth` with its ranges, which become [0, 1], and the boundaries of the intervals there, `breaks`."""
+    """A `TensorSmooth` with its ranges, which become [0, 1], and the boundaries of the intervals there, `breaks`.
+
+    `is_full` says that both variables have no values for more knots.
+    """
 
     name: str
     columns: tuple[str | int, ...]
@@ -240,6 +243,7 @@ class BuiltTensorSmooth(BuiltTerm):
     breaks: tuple[FloatArray, ...]
     interaction: bool
     cycles: tuple[bool, ...] = (False, False)
+    is_full: bool = False
     has_knots = True
 
     @property

@@ -203,3 +203,14 @@ class BuiltWalk(ChainRows, BuiltTerm):
         out = np.where(t > high, t - high, np.where(t < low, low - t, (t - low) * (high - t) / gap)) * v
         out[new] = np.exp(2.0 * free[1]) if len(free) > 1 and levels == "new" else 0.0
         return out if out.any() else None
+
+    def extra_covariance(self, table, origin, free, derivative=False):
+        """Return that of bridges between the same states, and of walks beyond the same end."""
+        t, before, _, last = self._find_states(table, "known")
+        s, state = (values[0] for values in self._find_states(origin, "known")[:2])
+        low, high = self.times[before], self.times[np.minimum(before + 1, last)]
+        first, second = np.minimum(s, t), np.maximum(s, t)
+        inside = (first - low) * (high - second) / np.where(high > low, high - low, 1.0)
+        out = np.where(second < low, low - second, np.where(first > high, first - high, np.maximum(inside, 0.0)))
+        is_same = (before == state) & ((t < low) == (s < low))
+        return out * is_same / self.prior.evaluate(free).coefficients[0]

@@ -5,7 +5,7 @@ import pytest
 from support.tolerances import AT_REST, LOSSES, SLOPES
 
 import cavity
-from cavity.terms import Smooth
+from cavity.terms import RandomWalk, Smooth
 
 pd = pytest.importorskip("pandas")
 
@@ -82,14 +82,45 @@ def test_what_is_beyond_the_range_is_that_of_a_wider_one():
         )
         posterior = model.fit(np.ones((60, 1)), table["y"], groups=table)
         bands.append(posterior.curve("s(x)", {"x": [0.5, 1.0, 1.1, 1.3, 1.5]}, derivative=True).columns)
-        at = {"x": [0.5, 1.3, 1.4]}
-        differences.append(posterior.curve("s(x)", at, reference={"x": 1.3}).columns)
+        at = {"x": [0.5, 1.3, 1.1, 1.4]}
+        curves = (posterior.curve("s(x)", at, reference={"x": 1.3}, derivative=slope) for slope in (False, True))
+        differences.append([table.columns for table in curves])
     for column in ("mean", "sd"):
         np.testing.assert_allclose(bands[0][column], bands[1][column], rtol=0.02)
-        one, other = (table[column] for table in differences)
-        np.testing.assert_allclose(one[:2], other[:2], rtol=0.02, atol=AT_REST)
-    assert differences[0]["sd"][2] > differences[1]["sd"][2]  # a bound
+        for one, other in zip(*differences, strict=True):
+            np.testing.assert_allclose(one[column], other[column], rtol=0.02, atol=SLOPES)
     assert bands[0]["sd"][4] > 2.0 * bands[0]["sd"][1]
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_differences_off_the_states_of_a_walk_are_those_of_more_states(group):
+    """Rows of nearly no weight add states between and beyond the times of the others."""
+    times, extra = np.array([0.0, 1.0, 2.5, 4.0, 7.0]), np.array([-2.0, -0.5, 2.8, 3.5, 8.0, 9.5])
+    extra = extra if group is None else np.abs(extra)  # walks of groups begin at the first state
+    t, rng = np.tile(times, 8), np.random.default_rng(0)
+    y, posteriors = np.sin(t) + 0.3 * rng.normal(size=40), []
+    for added in ([], np.tile(extra, 2)):
+        n = len(added)
+        table = {"t": np.append(t, added), "g": np.append(np.repeat(["u", "v"], 20), np.repeat(["u", "v"], n // 2))}
+        walk = RandomWalk("t", group=group)
+        prior = walk.build(table).prior
+        sds = {p.name: 1.0 for p in prior.parameters}
+        sds["sd"] = float(prior.evaluate([0.0] * len(sds)).coefficients[0] ** 0.5)  # steps of variance 1 a unit of time
+        settings = {"prior_variance": 1e6, "effect_covariances": {walk.name: sds}}
+        model = cavity.MixedGLM([walk], cavity.likelihoods.Gaussian(0.1), **settings)
+        weights = np.append(np.ones(40), np.full(n, 1e-12))
+        posteriors.append(
+            model.fit(np.ones((40 + n, 1)), np.append(y, np.zeros(n)), groups=table, sample_weight=weights)
+        )
+    level = {} if group is None else {"g": "v"}
+    for origin in (extra[1], 3.5, 8.0, 1.0):
+        tables = [
+            p.curve(walk.name, {"t": np.append(extra, 1.0)} | level, reference={"t": origin} | level)
+            for p in posteriors
+        ]
+        for column in ("mean", "sd"):
+            one, other = (table.columns[column] for table in tables)
+            np.testing.assert_allclose(one, other, rtol=SLOPES, atol=SLOPES)
 
 
 def test_degrees_of_freedom_are_those_of_dense_algebra(frame):
@@ -110,11 +141,16 @@ def test_more_knots_are_advised():
     x = np.linspace(0, 1, 300)
     posterior = cavity.GLM("y ~ s(x, k=6)").fit({"x": x, "y": np.sin(12 * x) + 0.01 * rng.normal(size=300)})
     assert "try a larger k" in posterior.term_summary().notes[0]
-    months = np.arange(300) % 12
-    cycle = {"month": months, "y": np.sin(months**2) + 0.01 * rng.normal(size=300)}
-    table = cavity.GLM("y ~ s(month, period=12)").fit(cycle).term_summary()
+    t, noise = np.arange(300), 0.01 * rng.normal(size=300)
+    cycle = {"t": t, "day": t % 7, "y": np.sin((t % 12) ** 2) + noise}
+    table = cavity.GLM("y ~ s(t, period=12)").fit(cycle).term_summary()
     assert table.columns["edf"][0] > 0.9 * table.columns["of"][0]
     assert table.notes == ()
+    cycle["y"] = np.sin((t % 12) ** 2 * (1 + t % 7)) + noise
+    for k, is_advised in ((12, False), (11, True)):
+        table = cavity.GLM(f"y ~ te(t, day, k=({k}, 7), period=(12, 7))", "gaussian").fit(cycle).term_summary()
+        assert table.columns["edf"][0] > 0.8 * table.columns["of"][0]
+        assert any("try a larger k" in note for note in table.notes) == is_advised
 
 
 def test_the_table_of_variances_and_the_text_have_all_terms(posterior, tmp_path):

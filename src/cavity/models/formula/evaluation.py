@@ -40,6 +40,8 @@ OTHER_NAMES = {  # functions of other packages, and what to write here
     "as.factor": "C(x) makes categories of a column",
     "relevel": "C(x, Treatment('b')) compares with the level b",
     "ns": "bs(x, df=5) is a spline with that many coefficients, poly(x, 3) a polynomial",
+    **dict.fromkeys(("smooth", "f", "lo", "ps", "pb"), "s(x) is a smooth function, s(x, period=12) a periodic one"),
+    "t2": "te(x, z) is a smooth function of two variables, ti(x, z) their interaction",
     "interaction": "a:b are the combinations of a and b, a*b also the effects of each",
 }
 

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from cavity.base.arrays import error_of
 from cavity.base.results import format_count
 from cavity.models.formula.notation import TERM_CALL, TERM_NOTATION, refuse
 
@@ -74,7 +75,13 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
         _check_options(text, options, set())
         graph, regions = _split_regions(graphs[name])
         return terms.MarkovField(column, graph, prior=function, regions=regions, name_of_graph=name)
-    matrix, levels = graphs[name]
+    pair = graphs[name] if isinstance(graphs[name], tuple | list) else ()
+    if len(pair) != 2 or np.ndim(pair[0]) != 2:
+        message = (
+            f"must be a pair of a matrix and the labels of its rows, (Q, levels), got {type(graphs[name]).__name__}"
+        )
+        raise error_of(f"graphs[{name!r}]", message)
+    matrix, levels = pair
     options = _check_options(text, options, {"scale"})
     return terms.GivenPrecision(column, matrix, levels, name_of_matrix=name, **options)
 

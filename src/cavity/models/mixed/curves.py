@@ -85,8 +85,8 @@ class StructuredCurves:
             Where: values of the columns that the term reads, numbers for one that does not change. By default a grid
             over the range, for each level of a factor or group, or all states of a walk.
         reference : dict, optional
-            A point with which all are compared: the result are differences to the value there. Their sd is exact but
-            for two points beyond the same end of the range, or between the same states of a walk: it is too large.
+            A point with which all are compared: the result are differences to the value there. Their sd is exact, but
+            too large for two times between the same states, or beyond the same end, of ``matern``.
         derivative : bool or str, default False
             Whether to return the derivative in the variable of a smooth, per unit of it; of a surface, the name of the
             variable.
@@ -174,8 +174,10 @@ class StructuredCurves:
             origin = _read_points(built, reference, "reference")
             base, beyond = make_rows(origin), find_variance(origin, free)
             if beyond is not None:
+                shared = built.extra_covariance(table, origin, free, column is not None)
                 differs = [np.asarray(table[name]) != np.asarray(values)[0] for name, values in origin.items()]
-                extra = np.where(np.any(differs, axis=0), extra + beyond[0], 0.0)
+                total = extra + beyond[0] - (0.0 if shared is None else 2.0 * shared)
+                extra = np.where(np.any(differs, axis=0), np.maximum(total, 0.0), 0.0)
             rows = sparse.csr_array(rows - sparse.csr_array(np.ones((rows.shape[0], 1))) @ base[[0]])
             rows.eliminate_zeros()
         return built, table, rows, extra

@@ -12,7 +12,7 @@ from cavity.base import arrays, summary
 from cavity.base.frames import join_names, name_coefficients
 from cavity.base.public_objects import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
-from cavity.models.coefficients import Coefficients
+from cavity.models.coefficients import Coefficients, check_weights
 from cavity.models.hyperparameters import choose_scale, label_thresholds
 from cavity.models.integrated_effects import IntegratedEffects
 from cavity.models.mixed.curves import StructuredCurves
@@ -236,7 +236,7 @@ class NamedEffects(IntegratedEffects, StructuredCurves, Coefficients):
         Parameters
         ----------
         weights : dict of float
-            Weights of effects, which are named as in `joint`.
+            Weights of effects by their names: those of `summary`, and (term, level) or (term, level, column) of levels.
 
         Returns
         -------
@@ -253,9 +253,7 @@ class NamedEffects(IntegratedEffects, StructuredCurves, Coefficients):
         >>> round(float(difference.mean), 2), round(float(difference.variance), 3)
         (0.99, 0.014)
         """
-        if not isinstance(weights, Mapping) or not weights:
-            raise arrays.error_of("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
-        mean, covariance = self.joint(weights)
+        mean, covariance = self.joint(check_weights(weights))
         values = np.array([arrays.check_number(weight, "weights") for weight in weights.values()])
         return Gaussian(mean=float(values @ mean), variance=float(values @ covariance @ values))
 

@@ -6,6 +6,8 @@ from scipy.stats import chi2
 from support import responses
 from support.calibration import LEVELS, calibrate, cover
 
+from cavity import likelihoods
+
 DATASETS, ROWS, COLUMNS = 5, 200, 16
 MAX_STANDARD_ERRORS = 4.0
 TAIL = 1e-4  # of the sum of squares
@@ -26,6 +28,10 @@ def test_intervals_hold_what_was_drawn(name, grouped):
     assert converged == DATASETS
     check(values[0])
     assert all(np.all(np.abs(z) < 5) for z in values[1:])
+
+
+def test_every_likelihood_is_calibrated():
+    assert {name.partition(",")[0] for name in responses.TABLE} == set(likelihoods.__all__) - {"Likelihood"}
 
 
 @pytest.mark.parametrize("factor", [0.6, 1.5])

@@ -137,7 +137,7 @@ def test_events_need_one_time_and_a_likelihood_of_times():
 
 BAD_FORMULAS = {
     "surv(t, status)": r"got [\d.]+ and \d in row \d+; status has R's codes .* write surv\(t, status == 2\)",
-    "surv(t, x)": r"must have lower <= .*; if x says whether .* 0 only, got [-.\d]+ in row 0; else exchange the bounds",
+    "surv(t, x)": r"must have lower <= .*; if x has events .* 0 only, got [-.\d]+ in row 0; else exchange the bounds",
     "surv(t, status, event)": r"status must hold 1 .* write|status must hold 1 .* as surv\(t, status == 2\)",
     "surv()": r"surv\(time, event\) has times and 1 or 0",
     "surv(t, upper, died)": "a third argument 'event' or 'interval'",

@@ -624,3 +624,11 @@ def test_several_calls_a_task_run_on_one_thread():
     with Threads(2) as threads:
         names = list(threads.imap(threading.get_ident, [()] * 12, grain=4))
     assert all(len(set(names[i : i + 4])) == 1 for i in range(0, 12, 4))
+
+
+@pytest.mark.parametrize("single", [[()], ((),)])
+def test_one_task_is_done_by_the_caller(single):
+    """Whatever the last one took: to hand it to a thread is work without gain."""
+    with Threads(2) as threads:
+        assert list(threads.imap(threading.current_thread, single)) == [threading.main_thread()]
+        assert list(threads.imap(threading.current_thread, [])) == []

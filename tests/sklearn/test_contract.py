@@ -50,6 +50,7 @@ def test_contract_of_scikit_learn(estimator, check):
         sklearn.OrdinalClassifier(),
         sklearn.ProbitClassifier(),
         sklearn.ProbitClassifier(approximation="full", schedule="sequential"),
+        sklearn.QuantileRegressor(),
         *(sklearn.RobustRegressor(noise) for noise in ("student-t", "laplace")),
         sklearn.StreamingGPClassifier(covariances.RBF(2.0), likelihood="probit", learn=False),
         sklearn.StreamingGPRegressor(learn=False),

@@ -19,6 +19,7 @@ from cavity.sklearn import (
     NegativeBinomialRegressor,
     OrdinalClassifier,
     PoissonRegressor,
+    QuantileRegressor,
     RobustRegressor,
     TweedieRegressor,
 )
@@ -38,6 +39,7 @@ def draw(n=80, d=3, seed=0):
     [
         (RobustRegressor(), cavity.likelihoods.StudentT(4.0, None)),
         (RobustRegressor("laplace", prior_variance=2.0), cavity.likelihoods.Laplace(None)),
+        (QuantileRegressor(quantile=0.75), cavity.likelihoods.AsymmetricLaplace(0.75, None)),
         (PoissonRegressor(prior_variance=2.0), cavity.likelihoods.Poisson()),
         (NegativeBinomialRegressor(), cavity.likelihoods.NegativeBinomial(None)),
     ],
@@ -45,7 +47,7 @@ def draw(n=80, d=3, seed=0):
 )
 def test_is_cavity_glm_underneath(estimator, likelihood):
     X, f, rng = draw()
-    counts = "Robust" not in type(estimator).__name__
+    counts = not isinstance(estimator, QuantileRegressor | RobustRegressor)
     y = rng.poisson(np.exp(f) * rng.gamma(2.0, 0.5, len(f))).astype(float) if counts else f + rng.standard_t(3, len(f))
     result = estimator.fit(X, y)
     model = cavity.GLM(likelihood, prior_variance=estimator.prior_variance, intercept=True)

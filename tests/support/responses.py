@@ -1,7 +1,7 @@
 """Draws of observations by their definition, from random numbers of NumPy alone, for every likelihood."""
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, ndtr
 
 from cavity import likelihoods
 
@@ -96,6 +96,7 @@ COMMON_RESPONSES = {
         lambda rng, f: count_inside(rng, f + rng.normal(size=f.shape)),
     ),
     "Binomial": ({}, lambda rng, f: draw_counts_of_trials(rng, expit(f))),
+    "Binomial, probit": ({"link": "probit"}, lambda rng, f: draw_counts_of_trials(rng, ndtr(f))),
     "Poisson": ({}, lambda rng, f: rng.poisson(np.exp(f))),
     "NegativeBinomial": ({"dispersion": 2.0}, lambda rng, f: draw_negative_binomial(rng, np.exp(f), 2.0)),
 }
@@ -138,6 +139,8 @@ SPECIAL_RESPONSES = {
     ),
 }
 RESPONSES = COMMON_RESPONSES | SPECIAL_RESPONSES
+# without noise the posterior ends at a plane of each row, which EP's is too narrow for
+NOISELESS = {"Step": ({}, lambda rng, f: np.where(f > 0, 1.0, -1.0))}
 # of noise that it is not: N(0, 1), less its quantile; the scale is the mean loss, where it has most likelihood
 MISSPECIFIED = {
     "AsymmetricLaplace, normal noise": (
@@ -145,7 +148,7 @@ MISSPECIFIED = {
         lambda rng, f: f + rng.normal(size=f.shape) - 0.6744898,
     )
 }
-TABLE = RESPONSES | MISSPECIFIED
+TABLE = RESPONSES | NOISELESS | MISSPECIFIED
 
 
 def make_likelihood(name):

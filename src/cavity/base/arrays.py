@@ -50,8 +50,7 @@ def check_real(value, name):
         raise mark_missing(error_of(name, message, TypeError), None)
     if array.dtype.kind == "O" and array.ndim == 0:
         hint = "; a formula, as in cavity.GLM('y ~ 1'), needs no columns" if value is None and name == "X" else ""
-        what = "an array or a data frame of real numbers"
-        raise error_of(name, f"must be {what}, got {type(value).__name__}{hint}", TypeError)
+        raise error_of(name, f"must be an array or data frame of numbers, got {type(value).__name__}{hint}", TypeError)
     check_dtype(array.dtype, name)
     return array
 

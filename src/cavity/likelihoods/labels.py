@@ -120,7 +120,10 @@ class Cloglog(_BinaryLabels, _Compiled):
 
 @dataclass(frozen=True, slots=True)
 class Step(_Binary):
-    """Binary labels without noise: p(y|f) = 1 if y f > 0, else 0 (the Bayes point machine's) [M]_ (section 5.2)."""
+    """Binary labels without noise: p(y|f) = 1 if y f > 0, else 0 (the Bayes point machine's) [M]_ (section 5.2).
+
+    Posteriors end at a plane for each row, far from a Gaussian: EP's standard deviations are about a quarter too small.
+    """
 
     _kind = PROBIT
     _merges_by = None

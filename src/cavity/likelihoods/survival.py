@@ -56,8 +56,7 @@ class _Times(_Scaled, _Compiled):
             Bounds.
         """
         array, kind = arrays.check_real_array(y, "y"), type(self).__name__
-        if np.isnan(array).any():
-            arrays.check_finite(np.where(np.isinf(array), 0.0, array), "y", arrays.names_of(y))
+        arrays.check_finite(np.where(np.isinf(array), 0.0, array), "y", arrays.names_of(y))
         if array.ndim > 2 or (array.ndim == 2 and array.shape[1] != 2):
             raise ValueError(f"y must have shape (N,), times, or (N, 2), lower and upper bounds, got {array.shape}")
         bounds = np.stack([array, array], axis=-1) if array.ndim < 2 else array

@@ -15,7 +15,7 @@ from cavity.sklearn.mixture.bayesian import BayesianGaussianMixture
 from cavity.sklearn.mixture.maximum_likelihood import GaussianMixture
 from cavity.sklearn.ordinal import OrdinalClassifier
 from cavity.sklearn.positive import GammaRegressor, TweedieRegressor
-from cavity.sklearn.regression import NegativeBinomialRegressor, PoissonRegressor, RobustRegressor
+from cavity.sklearn.regression import NegativeBinomialRegressor, PoissonRegressor, QuantileRegressor, RobustRegressor
 from cavity.sklearn.streaming_gp.classification import StreamingGPClassifier
 from cavity.sklearn.streaming_gp.regression import StreamingGPRegressor
 
@@ -31,6 +31,7 @@ __all__ = [
     "OrdinalClassifier",
     "PoissonRegressor",
     "ProbitClassifier",
+    "QuantileRegressor",
     "RobustRegressor",
     "StreamingGPClassifier",
     "StreamingGPRegressor",

@@ -1,4 +1,4 @@
-"""Linear models with the interface of scikit-learn: robust, and of counts.
+"""Linear models with the interface of scikit-learn: robust, of quantiles, and of counts.
 
 References
 ----------
@@ -18,11 +18,11 @@ from sklearn.metrics import d2_tweedie_score
 
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
-from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
+from cavity.likelihoods import AsymmetricLaplace, Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
 from cavity.sklearn.base import Estimator, check_per_row, drop_zero_weights, share_docstring, validate_data
 
-__all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
+__all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "QuantileRegressor", "RobustRegressor"]
 
 
 class GLMEstimator(Estimator):
@@ -106,55 +106,8 @@ def check_offset(offset, n):
     return check_per_row(0.0 if offset is None else offset, "offset", n, "number")
 
 
-@dataclass(eq=False, repr=False)
-class RobustRegressor(_GLMRegressor):
-    """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
-
-    Parameters
-    ----------
-    noise : {"student-t", "laplace"}, default "student-t"
-        Distribution of the noise. Outliers have no influence with Student-t noise, a bounded one with Laplace noise.
-    degrees_of_freedom : float, default 4.0
-        Of Student-t noise; None to learn them too.
-    scale : float, optional
-        Scale of the noise in units of y; learnt, by the evidence, if None.
-    fit_intercept : bool, default True
-        Whether there is an intercept; its prior is wide.
-    {settings}
-    intercept_ : float
-        Posterior mean of the intercept; 0.0 if there is none.
-
-    See Also
-    --------
-    cavity.GLM : The model underneath, which has other likelihoods.
-    sklearn.linear_model.HuberRegressor : A point estimate with a bounded loss; sooner.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cavity.sklearn import RobustRegressor
-    >>> X = np.arange(20.0)[:, None]
-    >>> y = 1.0 + 2.0 * X[:, 0] + 0.1 * np.cos(7.0 * X[:, 0])
-    >>> y[3] = 500.0
-    >>> model = RobustRegressor().fit(X, y)
-    >>> model.coef_.round(2).tolist(), model.predict([[30.0]]).round(1).tolist()
-    ([2.0], [61.0])
-    """
-
-    noise: Literal["student-t", "laplace"] = "student-t"
-    _: KW_ONLY
-    degrees_of_freedom: float | None = 4.0
-    scale: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
-
-    def _likelihood_of_fit(self):
-        arrays.check_choice(self.noise, "noise", ("student-t", "laplace"))
-        return Laplace(self.scale) if self.noise == "laplace" else StudentT(self.degrees_of_freedom, self.scale)
+class _LocationRegressor(_GLMRegressor):
+    """Regressors of f itself: the middle of the noise, or a quantile."""
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit by expectation propagation, and find what is None by the evidence.
@@ -193,8 +146,7 @@ class RobustRegressor(_GLMRegressor):
         X : array_like, shape (n, D)
             The rows.
         return_std : bool, default False
-            Whether to return standard deviations of the function. Those of new observations, whose noise has heavy
-            tails, are better asked for by ``posterior_.quantile``.
+            Whether to return standard deviations of the function; of new observations see ``posterior_.quantile``.
 
         Returns
         -------
@@ -206,6 +158,99 @@ class RobustRegressor(_GLMRegressor):
         X = self._new_rows(X)
         mean, variance = self.posterior_.predict(X)
         return (mean, np.sqrt(variance)) if return_std else mean
+
+
+@dataclass(eq=False, repr=False)
+class RobustRegressor(_LocationRegressor):
+    """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
+
+    Parameters
+    ----------
+    noise : {"student-t", "laplace"}, default "student-t"
+        Distribution of the noise. Outliers have no influence with Student-t noise, a bounded one with Laplace noise.
+    degrees_of_freedom : float, default 4.0
+        Of Student-t noise; None to learn them too.
+    scale : float, optional
+        Scale of the noise in units of y; learnt, by the evidence, if None.
+    fit_intercept : bool, default True
+        Whether there is an intercept; its prior is wide.
+    {settings}
+    intercept_ : float
+        Posterior mean of the intercept; 0.0 if there is none.
+
+    See Also
+    --------
+    sklearn.linear_model.HuberRegressor : A point estimate with a bounded loss; sooner.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import RobustRegressor
+    >>> X = np.arange(20.0)[:, None]
+    >>> y = 1.0 + 2.0 * X[:, 0] + 0.1 * np.cos(7.0 * X[:, 0])
+    >>> y[3] = 500.0
+    >>> model = RobustRegressor().fit(X, y)
+    >>> model.coef_.round(2).tolist(), model.predict([[30.0]]).round(1).tolist()
+    ([2.0], [61.0])
+    """
+
+    noise: Literal["student-t", "laplace"] = "student-t"
+    _: KW_ONLY
+    degrees_of_freedom: float | None = 4.0
+    scale: float | None = None
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
+
+    def _likelihood_of_fit(self):
+        arrays.check_choice(self.noise, "noise", ("student-t", "laplace"))
+        return Laplace(self.scale) if self.noise == "laplace" else StudentT(self.degrees_of_freedom, self.scale)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class QuantileRegressor(_LocationRegressor):
+    """Linear regression of a quantile, as of the median or of a value that nine of ten targets stay below, by EP [M]_.
+
+    The likelihood is `cavity.likelihoods.AsymmetricLaplace`, a device for quantiles and no model of noise: ``coef_sd_``
+    and the standard deviations of `predict` are not calibrated. A bootstrap over rows has standard errors.
+
+    Parameters
+    ----------
+    quantile : float, default 0.5
+        The share of targets below, between 0 and 1.
+    fit_intercept : bool, default True
+        Whether there is an intercept; its prior is wide.
+    {settings}
+    intercept_ : float
+        Posterior mean of the intercept; 0.0 if there is none.
+
+    See Also
+    --------
+    sklearn.linear_model.QuantileRegressor : A point estimate by linear programming, with an L1 penalty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import QuantileRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = np.arange(400.0)[:, None], np.arange(400.0) + rng.exponential(size=400)
+    >>> round(float(np.mean(y < QuantileRegressor(quantile=0.9).fit(X, y).predict(X))), 2)
+    0.9
+    """
+
+    quantile: float = 0.5
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
+
+    def _likelihood_of_fit(self):
+        return AsymmetricLaplace(arrays.check_number(self.quantile, "quantile", low=0, high=1), None)
 
 
 class LogLinkRegressor(_GLMRegressor):

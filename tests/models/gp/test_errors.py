@@ -16,7 +16,7 @@ BAD = [
     (dict(y=np.ma.masked_less([0, 1, 1], 1)), TypeError, "y must not be a masked array"),
     (dict(X=[[1.0], [np.inf], [2.0]]), ValueError, r"X must be finite, got X\[1, 0\] = inf"),
     (dict(X=[["a"], ["b"], ["c"]]), TypeError, "X must hold real numbers"),
-    (dict(X=None), TypeError, r"X must be an array or a data frame of real numbers, got NoneType; a formula, as in"),
+    (dict(X=None), TypeError, r"X must be an array or data frame of numbers, got NoneType; a formula, as in"),
     (dict(y=[[1.0, 2.0]] * 3), ValueError, "pairs are bounds of `Interval` .* not observations of Probit"),
     (dict(X=np.ones((3, 1)) * 1j), TypeError, "X must hold real numbers"),
     (dict(offset=[1.0, np.nan, 0.0]), ValueError, "offset must be finite"),

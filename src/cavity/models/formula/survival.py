@@ -47,8 +47,7 @@ def make_survival_bounds(text, read):
             message += f"; {texts[1]} has R's codes of events, 1 and 2: write surv({texts[0]}, {texts[1]} == 2)"
         elif meaning is None:
             other = np.argmax((second != 0) & (second != 1))
-            message += f"; if {texts[1]} says whether the event was observed, it must hold 1 and 0 only, "
-            message += f"got {second[other]:g} in row {other}"
+            message += f"; if {texts[1]} has events it must hold 1 and 0 only, got {second[other]:g} in row {other}"
         raise error_of("formula", f"{message}; else exchange the bounds of this row")
     return np.column_stack(columns)
 

@@ -9,6 +9,8 @@ CAVITY_DEBUG=1 builds with bounds, initialisation and None checks, in a folder o
 in place: the modules next to the sources are the same files). CAVITY_SANITIZE=address,undefined builds with these
 sanitizers of the compiler besides, in a folder of its own.
 
+CAVITY_ABI3=1 builds for any Python from ABI3_PYTHON on, in the limited API, in a folder of its own (wheel: cp311-abi3).
+
 With SOURCE_DATE_EPOCH, the seconds at which all files of sdist and wheel are dated, both have the same bytes wherever
 they are built with the same tools; .ci/reproducible checks it.
 """
@@ -31,7 +33,10 @@ from setuptools.command.sdist import sdist
 KERNEL_FOLDER = Path("cython_core")
 IS_DEBUG_BUILD = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
 USED_SANITIZERS = os.environ.get("CAVITY_SANITIZE", "")
-BUILD_FOLDER = Path("build", USED_SANITIZERS.replace(",", "-") or ("debug" if IS_DEBUG_BUILD else "release"))
+IS_ABI3_BUILD = os.environ.get("CAVITY_ABI3", "") not in ("", "0")
+ABI3_PYTHON, ABI3_VERSION = "cp311", "0x030B0000"
+BUILD_KIND = "debug" if IS_DEBUG_BUILD else "abi3" if IS_ABI3_BUILD else "release"
+BUILD_FOLDER = Path("build", USED_SANITIZERS.replace(",", "-") or BUILD_KIND)
 SHARED_MODULE = "cavity._core._cyutility"
 # Kernels compiled for a level besides the baseline: those that it makes faster, measured one by one on Zen 4 and Zen 5
 SIMD_KERNELS = {
@@ -110,12 +115,13 @@ def list_headers(source):
 
 def extensions():
     """The shared module, one extension per kernel file, and one more per instruction-set level for SIMD_KERNELS."""
-    yield Extension(SHARED_MODULE, [])  # Cython writes its source
+    yield Extension(SHARED_MODULE, [], py_limited_api=IS_ABI3_BUILD)  # Cython writes its source
     for source in sorted(KERNEL_FOLDER.rglob("*.pyx")):
         headers = list_headers(source)
         for level in ("", *(level for level in LEVEL_FLAGS if source.stem in SIMD_KERNELS[level])):
             name = ".".join(filter(None, ("cavity._core", level, source.stem)))
-            yield Extension(name, [str(source)], depends=headers, include_dirs=[str(KERNEL_FOLDER / "include")])
+            folders = [str(KERNEL_FOLDER / "include")]
+            yield Extension(name, [str(source)], depends=headers, include_dirs=folders, py_limited_api=IS_ABI3_BUILD)
 
 
 def level_of(extension):
@@ -215,6 +221,8 @@ class BuildCore(build_ext):
             extension.extra_link_args = LINK_FLAGS
             extension.include_dirs.append(numpy.get_include())
             extension.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"))
+            if IS_ABI3_BUILD:
+                extension.define_macros.append(("Py_LIMITED_API", ABI3_VERSION))
         compiler = [(variable, os.environ.get(variable)) for variable in ("CC", "CFLAGS", "LDSHARED", "LDFLAGS")]
         flags = [(e.name, e.extra_compile_args, e.extra_link_args, e.define_macros) for e in self.extensions]
         settings = str(write_settings("flags.txt", compiler, flags))
@@ -309,5 +317,8 @@ if __name__ == "__main__":  # Cython's processes may import this file
     setup(
         ext_modules=list(extensions()),
         cmdclass={"build_ext": BuildCore, "sdist": PlainSdist, "bdist_wheel": PlainWheel},
-        options={"build": {"build_base": str(BUILD_FOLDER)}},
+        options={
+            "build": {"build_base": str(BUILD_FOLDER)},
+            "bdist_wheel": {"py_limited_api": ABI3_PYTHON if IS_ABI3_BUILD else False},
+        },
     )

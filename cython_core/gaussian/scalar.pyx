@@ -5,11 +5,16 @@ single Gaussian as three C doubles and multiplies it in well under a microsecond
 Python subclass defines.
 """
 
-from cpython.object cimport PyObject, PyTypeObject
-
 from cavity._core.gaussian cimport combine_one
 from cavity._core.status_codes cimport OK
 
+cdef extern from "Python.h":
+    void *PyType_GetSlot(object, int)    # which the limited API has, too
+    int Py_tp_new
+
+ctypedef object (*NewCall)(object, object, void *)
+
+cdef NewCall new_base                    # that of the type
 cdef tuple NO_ARGUMENTS = ()
 
 
@@ -41,6 +46,9 @@ cdef class GaussianBase:
         return product(self, other, -1.0)
 
 
+new_base = <NewCall> PyType_GetSlot(GaussianBase, Py_tp_new)
+
+
 cdef object product(GaussianBase f, object other, double sign):
     cdef GaussianBase g, result
     cdef double t, r, c
@@ -56,7 +64,7 @@ cdef object product(GaussianBase f, object other, double sign):
 
 
 cdef inline GaussianBase make(type cls):
-    return <GaussianBase> (<PyTypeObject *> GaussianBase).tp_new(cls, <PyObject *> NO_ARGUMENTS, NULL)
+    return <GaussianBase> new_base(cls, NO_ARGUMENTS, NULL)
 
 
 def from_arrays(type cls, tau, rho, log_scale):

@@ -32,7 +32,9 @@ enum cv_leaf {
 /* all rows of a panel, and all groups of eight columns */
 #define CV_ROWS(r) CV_UNROLLED for (int r = 0; r < CV_PANEL_ROWS; r++)
 /* the same without a copy for each row where a cv8 is several registers: half the time to compile, and no slower */
-#if defined(__GNUC__) && !defined(__clang__) && CV_WIDTH < 8
+#if defined(__clang__) && CV_WIDTH < 4
+#define CV_LONG_ROWS(r) _Pragma("clang loop unroll_count(2)") for (int r = 0; r < CV_PANEL_ROWS; r++)
+#elif defined(__GNUC__) && !defined(__clang__) && CV_WIDTH < 8
 #define CV_LONG_ROWS(r) _Pragma("GCC unroll 2") for (int r = 0; r < CV_PANEL_ROWS; r++)
 #else
 #define CV_LONG_ROWS(r) CV_ROWS(r)

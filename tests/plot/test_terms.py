@@ -86,6 +86,9 @@ def test_rows_of_a_surface_are_within_its_cycle(frame):
     assert drawn.ax_.get_xlim() == (0.0, 4.0)
     np.testing.assert_array_equal(drawn.points, np.stack([np.mod(frame.x, 4.0), frame.z], axis=1))
     np.testing.assert_allclose(drawn.values[:, 0], drawn.values[:, -1], atol=AT_REST)
+    drawn.points = np.array([[0.1, frame.z.mean()]])
+    shown = np.isfinite(drawn._near_rows()).any(axis=0)  # along x: near both ends of the cycle
+    assert shown[[0, -1, len(shown) // 2]].tolist() == [True, True, False]
 
 
 def test_censored_times_have_no_residuals(frame):

@@ -255,6 +255,8 @@ class SurfaceDisplay(display.Display):
         Rows that are drawn.
     reach : float or None
         Where no row is nearer than this, in units of the ranges, nothing is drawn.
+    cycles : pair of bool
+        Which variables are periodic, so that rows at one end are near to the other.
 
     Attributes
     ----------
@@ -280,6 +282,7 @@ class SurfaceDisplay(display.Display):
     kind: str = "mean"
     points: FloatArray | None = None
     reach: float | None = 0.1
+    cycles: tuple[bool, bool] = (False, False)
 
     @classmethod
     def from_posterior(
@@ -338,7 +341,9 @@ class SurfaceDisplay(display.Display):
             points = np.stack([fold(posterior, term, name, columns[name]) for name in numbers], axis=1)
         reach = None if reach is None else arrays.check_number(reach, "reach", low=0.0)
         names = tuple(map(str, numbers))
-        display = cls(term=term, columns=names, sides=sides, values=values, kind=kind, points=points, reach=reach)
+        cycles = getattr(find_built(posterior, term), "cycles", (False, False))
+        settings = {"kind": kind, "points": points, "reach": reach, "cycles": cycles}
+        display = cls(term=term, columns=names, sides=sides, values=values, **settings)
         return display.plot(ax=ax, title=title)
 
     def _near_rows(self):
@@ -347,7 +352,8 @@ class SurfaceDisplay(display.Display):
             return self.values
         low, high = np.array([side[[0, -1]] for side in self.sides]).T
         nodes = np.stack(np.meshgrid(*self.sides), axis=-1).reshape(-1, 2)
-        distance, _ = cKDTree((self.points - low) / (high - low)).query((nodes - low) / (high - low))
+        tree = cKDTree((self.points - low) / (high - low), boxsize=np.asarray(self.cycles, dtype=float))
+        distance, _ = tree.query((nodes - low) / (high - low))
         return np.where(distance.reshape(self.values.shape) > self.reach, np.nan, self.values)
 
     def _draw(self, axes):

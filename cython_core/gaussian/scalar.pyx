@@ -9,7 +9,7 @@ from cavity._core.gaussian cimport combine_one
 from cavity._core.status_codes cimport OK
 
 cdef extern from "Python.h":
-    void *PyType_GetSlot(object, int)    # which the limited API has, too
+    void *PyType_GetSlot(type, int)    # which the limited API has, too
     int Py_tp_new
 
 ctypedef object (*NewCall)(object, object, void *)

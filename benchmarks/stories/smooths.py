@@ -1,10 +1,12 @@
 """Four smooths of 1e5 rows with Gaussian noise beside mgcv's bam, pyGAM, gamfit and GPBoost, everything learnt.
 
 `python benchmarks/stories/smooths.py [--rows 100000] [--repeats 3]`
+`python benchmarks/stories/smooths.py --counts 1000000 [--bins 500]`
 
 All learn the amount of smoothness of each function and the noise, with one thread, in alternating runs; the table has
 the smallest CPU time of a fit and the root mean square error of the sum of the functions. mgcv needs Rscript and the R
-package mgcv, the others their Python packages; what is not installed is left out. Also: cost by rows and by knots.
+package mgcv, the others their Python packages; what is not installed is left out. Also: cost by rows and by knots. With
+--counts: one negative binomial fit of so many rows, five smooths and a level for each 100 rows, alone in the process.
 """
 
 import argparse
@@ -183,13 +185,32 @@ def scale():
         print(f"{n} rows, k={k}: {seconds:.2f} s, {1e6 * seconds / n:.1f} us a row, at most {peak:.2f} GB so far")
 
 
+def fit_counts(n, bins):
+    """Print CPU seconds and memory of a negative binomial fit, everything learnt."""
+    rng = np.random.default_rng(0)
+    X, g = rng.uniform(size=(n, 5)), rng.integers(n // 100, size=n)
+    f = np.sin(6.0 * X[:, 0]) + 0.5 * np.cos(9.0 * X[:, 1]) + 2.0 * (X[:, 2] - 0.5) ** 2 + 0.3 * np.sin(15.0 * X[:, 3])
+    mean = np.exp(0.5 * (f + 0.4 * X[:, 4] + 0.5 * rng.normal(size=n // 100)[g]))
+    table = name_columns(X) | {"g": g, "y": rng.negative_binomial(2.0, 2.0 / (2.0 + mean))}
+    formula = "y ~ " + " + ".join(f"s(x{i}, k=40)" for i in range(5)) + " + (1 | g)"
+    start = time.process_time()
+    posterior = cavity.MixedGLM(formula, "negative-binomial", bins=bins).fit(table, n_threads=1)
+    seconds, peak = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"{n} rows, bins={bins}: {seconds:.1f} s, {peak:.2f} GB, log evidence {posterior.log_evidence:.6f}")
+
+
 def main():
     """Run what the options say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="names of the libraries")
+    parser.add_argument("--counts", type=int, help="rows of a negative binomial fit, in place of the comparison")
+    parser.add_argument("--bins", type=int)
     options = parser.parse_args()
+    if options.counts:
+        fit_counts(options.counts, options.bins)
+        return
     compare(options.rows, options.repeats, options.only)
     scale()
 

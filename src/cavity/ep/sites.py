@@ -91,7 +91,7 @@ class Sites:
         sites.first = rows.start
         for name in ("y", "weights", "copies", "exponent", "fraction", "residual", "one", "numbers", "extra"):
             if hasattr(self, name):
-                setattr(sites, name, self.part(getattr(self, name), rows))
+                setattr(sites, name, np.ascontiguousarray(self.part(getattr(self, name), rows)))
         return sites
 
     def with_residual(self, residual):

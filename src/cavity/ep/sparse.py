@@ -262,7 +262,8 @@ class Sparse(DifferenceGeometry):
             f_mean = self.base + pattern.pairs.matvec(step)
             f_variance = pattern.pairs.variances(inverse, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
-            square = float(step @ pattern.product(self.prior_entries, step))
+            rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
+            square = float(np.sum(pattern.times[pattern.prior] * self.precision.entries * step[rows] * step[columns]))
             trace = float(np.sum(pattern.times * h * inverse))
         if not (math.isfinite(square + trace) and np.isfinite(f_mean).all() and (f_variance > 0.0).all()):
             return None

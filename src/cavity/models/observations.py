@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity.base.arrays import error_of
 from cavity.base.censoring import make_bounds
-from cavity.base.labels import encode_labels, encode_new_labels, has_classes, has_truth_values
+from cavity.base.labels import encode_labels, encode_new_labels, has_classes
 from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, check_observations, check_row_vector, check_row_weights, combine_known_parts
@@ -151,13 +151,13 @@ def code_remote_labels(y, likelihood):
 
     Numbers that are no labels are checked in the first pass.
     """
-    kind_of_label, y = bool if has_truth_values(y) else float, open_source(y, "y")
+    y = open_source(y, "y")
     if not has_classes(likelihood):
         return y, None
     with Threads(1) as thread:
         y.summary(thread)
         kinds = reduce_runs(BlockTask(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
-    codes, classes = encode_labels(kinds.astype(kind_of_label), likelihood)
+    codes, classes = encode_labels(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
     return Source([y.parts[0].map_rows(partial(_code_values, kinds, numbers))], "y"), classes
 

@@ -1,8 +1,9 @@
 """The problem of a mixed model: rows, terms, the prior of all effects, and first sites.
 
 Sites that are all renewed from one belief overshoot where it is far wider than the likelihood of a row, as the prior of
-the fixed effects may be. So the fixed effects are fitted first, by dense EP, in which random effects are independent
-noise of f in each row: f = x'w + N(0, r), r = sum over terms of z'V z. The first sites match moments under that fit.
+the fixed effects may be. So the fixed effects are fitted first, to some of the rows if there are many, by dense EP, in
+which random effects are independent noise of f in each row: f = x'w + N(0, r), r = sum over terms of z'V z. The first
+sites match moments under that fit.
 """
 
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from cavity.models.mixed.effect_layout import EffectLayout
 from cavity.models.mixed.equal_rows import SiteRows, merge_equal_rows
 from cavity.models.mixed.structured_rows import StructuredRows
 
+FIRST_ROWS = 1 << 16  # most rows of the dense fit, whose belief all rows then match
 FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
 
@@ -35,10 +37,14 @@ def match_first_sites(problem, threads, sites, options):
     spread = np.zeros(rows.n)
     for term, setting in zip(problem.terms, problem.settings, strict=True):
         spread += term.variances(setting, mask)[problem.sites.firsts]
-    noisy = sites.with_residual(spread)
+    noisy, some = sites.with_residual(spread), slice(0, None, -(-rows.n // FIRST_ROWS))
+    offset = None if rows.offset is None else np.ascontiguousarray(rows.offset[some])
+    few = Dense(np.ascontiguousarray(rows.X[some]), offset, *problem.prior.moments, threads)
+    fit = Engine(few, noisy.of_rows(some), replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
+    tau, rho = np.zeros((2, rows.n))
+    tau[some], rho[some] = fit.tau, fit.rho
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
-    fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
-    return geometry.in_groups(_match_group, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]
+    return geometry.in_groups(_match_group, noisy, (tau, rho), fit.belief, sites, filled=True)[1]
 
 
 def _match_group(group, belief, sites):

@@ -83,7 +83,7 @@ class Pattern:
         return cholesky, cholesky.positions(self.rows[self.prior], self.columns[self.prior])
 
     def product(self, entries, b, index=slice(None)):
-        """The product with b (n,) of the symmetric matrix of these entries (E,), or of some, all of the diagonal too."""
+        """The product with b (n,) of the symmetric matrix of entries (E,), or of some, with all of the diagonal."""
         rows, columns, values = self.rows[index], self.columns[index], entries[index]
         lower = np.bincount(rows, values * b[columns], self.n)
         upper = np.bincount(columns, values * b[rows], self.n)

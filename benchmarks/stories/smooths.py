@@ -1,4 +1,4 @@
-"""Four smooths of 1e5 rows with Gaussian noise beside mgcv's bam, pyGAM and gamfit, everything learnt.
+"""Four smooths of 1e5 rows with Gaussian noise beside mgcv's bam, pyGAM, gamfit and GPBoost, everything learnt.
 
 `python benchmarks/stories/smooths.py [--rows 100000] [--repeats 3]`
 `python benchmarks/stories/smooths.py --counts 1000000 [--bins 500]`
@@ -98,6 +98,21 @@ def fit_gamfit(X, y, k=40):
     return fit
 
 
+def fit_gpboost(X, y, bins=500):
+    """Return what fits GPBoost: it has no smooth functions, so each covariate is a factor of bins, its effects iid."""
+    import gpboost
+
+    groups = np.floor(bins * X).astype(int)
+
+    def fit():
+        model = gpboost.GPModel(group_data=groups, likelihood="gaussian", num_parallel_threads=1)
+        model.fit(y=y, X=np.ones((len(y), 1)))
+        ones = np.ones((len(y), 1))
+        return lambda: model.predict(group_data_pred=groups, X_pred=ones, predict_var=False)["mu"]
+
+    return fit
+
+
 def run_bam(X, f, y, discrete, k=40):
     """Return CPU seconds and error of mgcv's bam."""
     terms = " + ".join(f"s(x{i}, k={k}, bs='cr')" for i in range(X.shape[1]))
@@ -131,6 +146,7 @@ def list_rivals(X, f, y):
         "pyGAM, default grid": lambda: fit_pygam(X, y, True),
         "pyGAM, one penalty": lambda: fit_pygam(X, y, False),
         "gamfit": lambda: fit_gamfit(X, y),
+        "GPBoost, factors of 500 bins": lambda: fit_gpboost(X, y),
     }.items():
         try:
             rivals[name] = timed(make())

@@ -49,21 +49,21 @@ def add_levels(const long long[::1] level_indptr,    # in    (L + 1,): rows of e
                double[::1] out,                       # out   entries of X' diag(rho) X
                Py_ssize_t start,                      # in    range of levels
                Py_ssize_t stop, /):
-    cdef Py_ssize_t l, i, j, e, row
+    cdef Py_ssize_t level, i, j, e, row
     cdef double weight, total
     with nogil:
-        for l in range(start, stop):
+        for level in range(start, stop):
             memset(&work[0], 0, work.shape[0] * sizeof(double))
             total = 0.0
-            for i in range(level_indptr[l], level_indptr[l + 1]):
+            for i in range(level_indptr[level], level_indptr[level + 1]):
                 weight = rho[i] * z[i]
                 total += weight * z[i]
                 for j in range(codes.shape[0]):
                     row = offsets[j] + codes[j, i]
                     for e in range(first[row], first[row + 1]):
                         work[columns[e]] += weight * values[e]
-            out[diagonal[l]] = total
-            for e in range(entry_indptr[l], entry_indptr[l + 1]):
+            out[diagonal[level]] = total
+            for e in range(entry_indptr[level], entry_indptr[level + 1]):
                 out[places[e]] = work[entry_columns[e]]
 
 
@@ -83,17 +83,17 @@ def add_level_variances(const long long[::1] level_indptr,   # in    as for add_
                         double[::1] out,                      # inout (N,): plus the part of x' Z x of the levels
                         Py_ssize_t start,
                         Py_ssize_t stop, /):
-    cdef Py_ssize_t l, i, j, e, row
+    cdef Py_ssize_t level, i, j, e, row
     cdef double total
     with nogil:
-        for l in range(start, stop):
+        for level in range(start, stop):
             memset(&work[0], 0, work.shape[0] * sizeof(double))
-            for e in range(entry_indptr[l], entry_indptr[l + 1]):
+            for e in range(entry_indptr[level], entry_indptr[level + 1]):
                 work[entry_columns[e]] = inverse[places[e]]
-            for i in range(level_indptr[l], level_indptr[l + 1]):
+            for i in range(level_indptr[level], level_indptr[level + 1]):
                 total = 0.0
                 for j in range(codes.shape[0]):
                     row = offsets[j] + codes[j, i]
                     for e in range(first[row], first[row + 1]):
                         total += values[e] * work[columns[e]]
-                out[i] += z[i] * (2.0 * total + z[i] * inverse[diagonal[l]])
+                out[i] += z[i] * (2.0 * total + z[i] * inverse[diagonal[level]])

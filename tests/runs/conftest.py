@@ -9,4 +9,4 @@ import pytest
 def no_thread_is_left():
     before = set(threading.enumerate())
     yield
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # one that has just ended may still be listed before

@@ -89,7 +89,7 @@ def test_arrays_in_memory_are_not_copied():
     [
         (iter([1.0, 2.0]), TypeError, "one-shot iterator"),
         (3.0, ValueError, "X must have 2 dimension"),
-        (None, TypeError, "X must hold real numbers, got dtype object"),
+        (None, TypeError, "X must be an array or data frame of numbers, got NoneType"),
         ({"a": [1.0]}, TypeError, "X must be an array or a data frame, got a dict of columns"),
         (b"x.csv", TypeError, r"X must hold real numbers, got dtype \|S5"),
         ("nowhere.csv", FileNotFoundError, "nowhere.csv"),

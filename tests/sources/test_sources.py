@@ -408,7 +408,7 @@ REFUSED = {
     "empty": (lambda _: [], ValueError, r"y must not be empty, got shape \(0,\)"),
     "number": (lambda _: 3.0, ValueError, r"y must have 1 dimension\(s\), got shape \(\)"),
     "matrix": (lambda _: np.zeros((3, 4)), ValueError, r"y must have 1 dimension\(s\), got shape \(3, 4\)"),
-    "set": (lambda _: {1.0, 2.0}, TypeError, "y must hold real numbers, got dtype object"),
+    "set": (lambda _: {1.0, 2.0}, TypeError, "y must be an array or data frame of numbers, got set"),
     "missing file": (lambda f: f / "no.npy", FileNotFoundError, "y must be real numbers or the path of a .csv, .npy"),
     "name": (lambda _: ["nowhere", "near"], FileNotFoundError, "there is no file 'nowhere'"),
     "folder": (lambda folder: folder, ValueError, "y: .* is not a file"),

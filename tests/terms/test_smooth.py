@@ -96,6 +96,15 @@ def test_golden_values_of_mcycle():
     np.testing.assert_allclose(np.sqrt(variance), [12.747282, 4.409816, 5.445663, 18.787558], rtol=OPTIMUM)
 
 
+def test_the_evidence_of_mcycle_with_a_flat_line():
+    """v = 100, noise variance 500: less the log density of the fixed effects, and with time in ms."""
+    length = KNOTS[-1] - KNOTS[0]
+    settings = {"prior_variance": 1e12, "effect_covariances": {"s(x)": {"sd": (100.0 * length**3 / 420.0) ** 0.5}}}
+    model = cavity.MixedGLM([Smooth("x", knots=KNOTS)], cavity.likelihoods.Gaussian(500.0), **settings)
+    flat = model.fit(ONES, ACCEL, groups={"x": TIMES}).log_evidence + np.log(2.0 * np.pi * 1e12) - np.log(length)
+    assert flat == pytest.approx(-621.97068293, rel=AT_REST)
+
+
 def test_uneven_knots_of_mcycle():
     posterior = cavity.MixedGLM([Smooth("x", knots=UNEVEN)], "gaussian", prior_variance=1e12).fit(
         ONES, ACCEL, groups={"x": TIMES}

@@ -246,7 +246,7 @@ def list_name_rows(posterior):
     columns, classes = posterior.columns, getattr(posterior, "classes", None)
     weights = getattr(posterior, "coefficient_names", None)
     lines = [] if columns is None else [("weights of" if weights else "columns of X", join_names(weights or columns))]
-    if classes is not None and not isinstance(classes[0], bool):
+    if classes and not isinstance(classes[0], bool):
         lines.append(("classes", f"{join_names(classes)}; larger values speak for the last"))
     dropped = getattr(posterior, "dropped", None)
     return lines if dropped is None else [*lines, ("missing", str(dropped))]

@@ -74,7 +74,7 @@ class Pattern:
         self.times = np.where(self.rows == self.columns, 1.0, 2.0)  # how often an entry stands in the whole matrix
         self.spare_values = []  # arrays of the factor: one that is taken out is of one belief
         self.prior = np.searchsorted(self.columns * n + self.rows, columns * n + rows)
-        self._prior = prior
+        self._prior, self.in_prior = prior, np.sort(self.prior)
 
     @cached_property
     def of_prior(self):
@@ -82,10 +82,11 @@ class Pattern:
         cholesky = SparseCholesky(self._prior.indptr, self._prior.indices)
         return cholesky, cholesky.positions(self.rows[self.prior], self.columns[self.prior])
 
-    def product(self, entries, b):
-        """The product of the symmetric matrix of these entries (E,) with b (n,)."""
-        lower = np.bincount(self.rows, entries * b[self.columns], self.n)
-        upper = np.bincount(self.columns, entries * b[self.rows], self.n)
+    def product(self, entries, b, index=slice(None)):
+        """The product with b (n,) of the symmetric matrix of entries (E,), or of some, with all of the diagonal."""
+        rows, columns, values = self.rows[index], self.columns[index], entries[index]
+        lower = np.bincount(rows, values * b[columns], self.n)
+        upper = np.bincount(columns, values * b[rows], self.n)
         return lower + upper - entries[self.diagonal] * b
 
 
@@ -262,8 +263,7 @@ class Sparse(DifferenceGeometry):
             f_mean = self.base + pattern.pairs.matvec(step)
             f_variance = pattern.pairs.variances(inverse, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
-            rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
-            square = float(np.sum(pattern.times[pattern.prior] * self.precision.entries * step[rows] * step[columns]))
+            square = float(step @ pattern.product(self.prior_entries, step, pattern.in_prior))
             trace = float(np.sum(pattern.times * h * inverse))
         if not (math.isfinite(square + trace) and np.isfinite(f_mean).all() and (f_variance > 0.0).all()):
             return None

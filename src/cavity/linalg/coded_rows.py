@@ -14,9 +14,12 @@ References
    covariates", Statistics and Computing 30, 2020.
 """
 
+from itertools import combinations, pairwise
+
 import numpy as np
 
 from cavity.base.lazy_scipy import LazyModule, sparse
+from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.tiled import ONE_THREAD
 from cavity.runs.executors import split_range
 
@@ -76,8 +79,8 @@ class CodedRows:
         return CodedPairs(self)
 
 
-class CodedPairs:
-    """Sums over `CodedRows`, with the methods of `RowPairs`."""
+class CodedPairs(RowPairs):
+    """Sums over `CodedRows`, with the methods of `RowPairs`, of which only the order of rows is the same."""
 
     def __init__(self, rows):
         self.shape, self._parts, self._order = rows.shape, rows.parts, None
@@ -88,13 +91,11 @@ class CodedPairs:
             self._codes = np.ascontiguousarray(self._codes[:, self._order])
             begins = np.flatnonzero(np.diff(levels, prepend=-1))
             self._level_columns, self._level_indptr = levels[begins], np.append(begins, len(levels))
-        self._columns = [np.unique(part.indices) for part in self._parts]
-        self._core = np.concatenate(self._columns)  # columns of parts, one part after the other
-        ends = np.cumsum([len(columns) for columns in self._columns])
-        self._own = [slice(end - len(columns), end) for end, columns in zip(ends, self._columns, strict=True)]
-        self._B = [sparse.csr_array(part[:, columns]) for part, columns in zip(self._parts, self._columns, strict=True)]
-        J = len(self._B)
-        self._couples = [(j, k) for j in range(J) for k in range(j + 1, J)]
+        columns = [np.unique(part.indices) for part in self._parts]
+        self._core = np.concatenate(columns)  # columns of parts, one part after the other
+        self._own = [slice(*ends) for ends in pairwise(np.cumsum([0, *map(len, columns)]))]
+        self._B = [sparse.csr_array(part[:, own]) for part, own in zip(self._parts, columns, strict=True)]
+        self._couples = list(combinations(range(len(columns)), 2))
         self.products = self._find_products()
 
     def _find_products(self):
@@ -217,15 +218,3 @@ class CodedPairs:
 
         n = len(self._level_columns)
         threads.run(call, split_range(n, -(-n // LEVELS_PER_CALL)))
-
-    def _sort(self, values):
-        """Put values of the rows into the order in which they are stored."""
-        return np.ascontiguousarray(values) if self._order is None else values[self._order]
-
-    def _unsort(self, values):
-        """Put values of the stored rows into the order of the rows."""
-        if self._order is None:
-            return values
-        out = np.empty_like(values)
-        out[self._order] = values
-        return out

@@ -171,7 +171,8 @@ def _check_observations(posteriors):
     digests = {name: getattr(posterior, "observation_digest", None) for name, posterior in posteriors.items()}
     worth = {name: evidence_of(posterior)[1] for name, posterior in posteriors.items()}
     comparable = {name: digest for name, digest in digests.items() if digest and worth[name] is not None}
-    labels = {name: tuple(map(str, getattr(posteriors[name], "classes", None) or ())) for name in comparable}
+    classes = {name: getattr(posteriors[name], "classes", None) or () for name in comparable}
+    labels = {name: tuple(map(str, values)) for name, values in classes.items() if values != (False, True)}
     unordered = {name: digest.unordered for name, digest in comparable.items()}
     for group in (unordered, {name: value for name, value in labels.items() if value}):
         names = [name for name in group if group[name] != next(iter(group.values()))]

@@ -41,7 +41,10 @@ def code_effects(layout, X, values):
             large = (start + first).astype(np.int32), np.ascontiguousarray(second[:, 0])
         else:
             return None
-    if not (parts and _add_columns(parts, X, layout.size)) or _count_table_entries(parts) > MAX_TABLE_SHARE * len(X):
+    if not (parts and _add_columns(parts, X, layout.size)):
+        return None
+    sizes = np.array([part.shape[0] for _, part in parts])
+    if np.sum(sizes) ** 2 - np.sum(sizes**2) > 2 * MAX_TABLE_SHARE * len(X):
         return None
     codes = np.array([codes for codes, _ in parts], np.uint16)
     return CodedRows(codes, [part for _, part in parts], *(large or ()))
@@ -74,9 +77,3 @@ def _place(values, column, n):
     """Return rows (m, n) with some values in a column."""
     at = np.flatnonzero(values)
     return sparse.csr_array((values[at], (at, np.full(len(at), column))), (len(values), n))
-
-
-def _count_table_entries(parts):
-    """Return the number of entries of the tables of all pairs of codes."""
-    sizes = np.array([part.shape[0] for _, part in parts])
-    return (np.sum(sizes) ** 2 - np.sum(sizes**2)) // 2

@@ -223,8 +223,9 @@ def _find_two_classes(labels):
         hint = "; where later rows hold the other one, give a categorical of both"
         raise error_of("y", f"must hold two classes, got {kinds[0]!r} in every row{hint}")
     if len(kinds) != 2:
-        ways = "fit one class against the rest, as the classifiers in cavity.sklearn do", "counts and real numbers want"
-        hint = f"; {ways[0]}" if labels.kinds else f"; {ways[1]} another likelihood"
+        hint = "; counts and real numbers want another likelihood"
+        if labels.kinds:
+            hint = "; fit one class against the rest, as the classifiers in cavity.sklearn do"
         raise error_of(
             "y", f"must hold two classes, got {len(kinds)} different values: {frames.join_names(kinds)}{hint}"
         )

@@ -241,12 +241,18 @@ def evidence_of(posterior):
     return name, getattr(posterior, name)
 
 
+def get_named_classes(posterior):
+    """Return the classes that labels stand for; () where there are none, and for truth values, whose order is known."""
+    classes = getattr(posterior, "classes", None) or ()
+    return () if classes and isinstance(classes[0], bool) else classes
+
+
 def list_name_rows(posterior):
     """Return the lines of a repr about rows: what columns are called and labels stand for, and what was left out."""
-    columns, classes = posterior.columns, getattr(posterior, "classes", None)
+    columns, classes = posterior.columns, get_named_classes(posterior)
     weights = getattr(posterior, "coefficient_names", None)
     lines = [] if columns is None else [("weights of" if weights else "columns of X", join_names(weights or columns))]
-    if classes and not isinstance(classes[0], bool):
+    if classes:
         lines.append(("classes", f"{join_names(classes)}; larger values speak for the last"))
     dropped = getattr(posterior, "dropped", None)
     return lines if dropped is None else [*lines, ("missing", str(dropped))]
@@ -269,8 +275,8 @@ def list_notes(posterior):
         worth = ("base levels: " + ", ".join(f"{column} {level}" for column, level in base_levels.items()), *worth)
     if getattr(posterior, "dropped", None) is not None:
         worth = (*worth, str(posterior.dropped))
-    classes = getattr(posterior, "classes", None) or ()
-    if len(classes) == 2 and not isinstance(classes[0], bool):
+    classes = get_named_classes(posterior)
+    if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
     bins = getattr(posterior.model, "bins", None) if hasattr(posterior, "model") else None
     if bins is not None and posterior.n_sites is not None:

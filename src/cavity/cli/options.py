@@ -17,7 +17,8 @@ KEYWORD_OF_OPTION = {  # options whose argument in the library has another name
     "tweedie_power": "power",
     "weights": "sample_weight",
 }
-OPTION_OF_KEYWORD = {v: k for k, v in KEYWORD_OF_OPTION.items()} | {"n_starts": "starts", "power": "power"}
+OPTION_OF_KEYWORD = {keyword: option for option, keyword in KEYWORD_OF_OPTION.items()}
+OPTION_OF_KEYWORD |= {"n_starts": "starts", "power": "power"}
 INTERNAL_ATTRIBUTES = ("command", "data", "model", "posterior", "run")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.results import Posterior, evidence_of
+from cavity.base.results import Posterior, evidence_of, get_named_classes
 from cavity.base.summary import Table
 from cavity.likelihoods import Gaussian
 from cavity.models.formula.evaluation import INTERCEPT_NAME
@@ -171,8 +171,7 @@ def _check_observations(posteriors):
     digests = {name: getattr(posterior, "observation_digest", None) for name, posterior in posteriors.items()}
     worth = {name: evidence_of(posterior)[1] for name, posterior in posteriors.items()}
     comparable = {name: digest for name, digest in digests.items() if digest and worth[name] is not None}
-    classes = {name: getattr(posteriors[name], "classes", None) or () for name in comparable}
-    labels = {name: tuple(map(str, values)) for name, values in classes.items() if values != (False, True)}
+    labels = {name: tuple(map(str, get_named_classes(posteriors[name]))) for name in comparable}
     unordered = {name: digest.unordered for name, digest in comparable.items()}
     for group in (unordered, {name: value for name, value in labels.items() if value}):
         names = [name for name in group if group[name] != next(iter(group.values()))]

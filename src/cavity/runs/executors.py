@@ -212,9 +212,8 @@ class Threads:
         same time; it is the code of the function by default.
         """
         is_single = isinstance(arguments, list | tuple) and len(arguments) < 2
-        if (
-            is_single or self.count < 2 or self._process != os.getpid() or _inside.get()
-        ):  # a forked child has no threads
+        # a forked child has no threads
+        if is_single or self.count < 2 or self._process != os.getpid() or _inside.get():
             yield from (function(*call_arguments) for call_arguments in arguments)
             return
         if not self.is_adaptive:

@@ -37,12 +37,12 @@ def match_first_sites(problem, threads, sites, options):
     spread = np.zeros(rows.n)
     for term, setting in zip(problem.terms, problem.settings, strict=True):
         spread += term.variances(setting, mask)[problem.sites.firsts]
-    noisy, some = sites.with_residual(spread), slice(0, None, -(-rows.n // FIRST_ROWS))
-    offset = None if rows.offset is None else np.ascontiguousarray(rows.offset[some])
-    few = Dense(np.ascontiguousarray(rows.X[some]), offset, *problem.prior.moments, threads)
-    fit = Engine(few, noisy.of_rows(some), replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
+    noisy, sample = sites.with_residual(spread), slice(0, None, -(-rows.n // FIRST_ROWS))
+    first = rows.part(np.arange(rows.n)[sample])
+    few = Dense(first.X, first.offset, *problem.prior.moments, threads)
+    fit = Engine(few, noisy.of_rows(sample), replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
     tau, rho = np.zeros((2, rows.n))
-    tau[some], rho[some] = fit.tau, fit.rho
+    tau[sample], rho[sample] = fit.tau, fit.rho
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
     return geometry.in_groups(_match_group, noisy, (tau, rho), fit.belief, sites, filled=True)[1]
 

@@ -93,9 +93,8 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=
         return sum_block(basis, X, sites, weight, threads, *block_features)
 
     new = Information(*rows.sum_blocks(statistics, threads))  # exp(E_2(b))
-    return information.plus(
-        new, in_place=True
-    ).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
+    # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
+    return information.plus(new, in_place=True).factorise()
 
 
 def sum_block(basis, X, sites, weight, threads, *known):

@@ -12,6 +12,7 @@ import pytest
 from cavity import _core
 from cavity.base.arrays import add_in_order
 
+pytest.importorskip("cavity._core.simd", reason="wheels leave it out")
 RNG = np.random.default_rng(20240607)
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 5e-324, 2.2e-308, 1.7976931348623157e308])
 

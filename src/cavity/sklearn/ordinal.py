@@ -58,11 +58,6 @@ class OrdinalClassifier(Classifier, GLMEstimator):
     """
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

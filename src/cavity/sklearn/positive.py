@@ -46,12 +46,6 @@ class GammaRegressor(LogLinkRegressor):
     """
 
     shape: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _deviance_power(self):
         return 2.0
@@ -92,12 +86,6 @@ class TweedieRegressor(LogLinkRegressor):
     """
 
     power: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _deviance_power(self):
         return self.likelihood_.power

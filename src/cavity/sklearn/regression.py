@@ -25,6 +25,7 @@ from cavity.sklearn.base import Estimator, check_per_row, drop_zero_weights, sha
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "QuantileRegressor", "RobustRegressor"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GLMEstimator(Estimator):
     """What estimators on `cavity.GLM` share; a subclass has `_likelihood_of_fit()`.
 
@@ -65,6 +66,12 @@ class GLMEstimator(Estimator):
         Their names, if X had names.
     """
 
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
+
     def __init_subclass__(cls, **options):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
@@ -90,8 +97,11 @@ class GLMEstimator(Estimator):
         self._set_loo_score(lambda: posterior.loo_log_density, weight)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _GLMRegressor(RegressorMixin, GLMEstimator):
     """Regressors, which have an intercept."""
+
+    fit_intercept: bool = True
 
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
@@ -198,12 +208,6 @@ class RobustRegressor(_LocationRegressor):
     _: KW_ONLY
     degrees_of_freedom: float | None = 4.0
     scale: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _likelihood_of_fit(self):
         arrays.check_choice(self.noise, "noise", ("student-t", "laplace"))
@@ -242,12 +246,6 @@ class QuantileRegressor(_LocationRegressor):
     """
 
     quantile: float = 0.5
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return AsymmetricLaplace(arrays.check_number(self.quantile, "quantile", low=0, high=1), None)
@@ -396,13 +394,6 @@ class PoissonRegressor(LogLinkRegressor):
     ([2.0], [0.2])
     """
 
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
-
     def _likelihood_of_fit(self):
         return _Poisson()
 
@@ -438,12 +429,6 @@ class NegativeBinomialRegressor(LogLinkRegressor):
     """
 
     dispersion: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return _NegativeBinomial(self.dispersion)

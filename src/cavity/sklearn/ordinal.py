@@ -15,12 +15,13 @@ import numpy as np
 
 from cavity.base.public_objects import ArrayLike
 from cavity.likelihoods import OrderedProbit
-from cavity.sklearn.base import Classifier, apply_class_weight, check_rows, find_classes
+from cavity.sklearn.base import Classifier, apply_class_weight, check_rows, find_classes, list_own_settings_first
 from cavity.sklearn.regression import GLMEstimator
 
 __all__ = ["OrdinalClassifier"]
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class OrdinalClassifier(Classifier, GLMEstimator):
     """Classifier of ordered classes: f plus standard normal noise falls between thresholds, which are learnt [M]_.

@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cavity.likelihoods import Gamma, Tweedie
+from cavity.sklearn.base import list_own_settings_first
 from cavity.sklearn.regression import LogLinkRegressor
 
 __all__ = ["GammaRegressor", "TweedieRegressor"]
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class GammaRegressor(LogLinkRegressor):
     """Regression of positive numbers whose sd is in proportion to their mean, with a log link, by EP [M]_.
@@ -54,6 +56,7 @@ class GammaRegressor(LogLinkRegressor):
         return Gamma(self.shape)
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class TweedieRegressor(LogLinkRegressor):
     """Regression of amounts of which some are 0, with a log link, by EP [M]_.

@@ -20,7 +20,14 @@ from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.likelihoods import AsymmetricLaplace, Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.base import Estimator, check_per_row, drop_zero_weights, share_docstring, validate_data
+from cavity.sklearn.base import (
+    Estimator,
+    check_per_row,
+    drop_zero_weights,
+    list_own_settings_first,
+    share_docstring,
+    validate_data,
+)
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "QuantileRegressor", "RobustRegressor"]
 
@@ -170,6 +177,7 @@ class _LocationRegressor(_GLMRegressor):
         return (mean, np.sqrt(variance)) if return_std else mean
 
 
+@list_own_settings_first
 @dataclass(eq=False, repr=False)
 class RobustRegressor(_LocationRegressor):
     """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
@@ -214,6 +222,7 @@ class RobustRegressor(_LocationRegressor):
         return Laplace(self.scale) if self.noise == "laplace" else StudentT(self.degrees_of_freedom, self.scale)
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class QuantileRegressor(_LocationRegressor):
     """Linear regression of a quantile, as of the median or of a value that nine of ten targets stay below, by EP [M]_.
@@ -366,6 +375,7 @@ class _NegativeBinomial(_Numbers, NegativeBinomial):
     __slots__ = ()
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class PoissonRegressor(LogLinkRegressor):
     """Poisson regression of counts with a log link, by expectation propagation [M]_.
@@ -398,6 +408,7 @@ class PoissonRegressor(LogLinkRegressor):
         return _Poisson()
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class NegativeBinomialRegressor(LogLinkRegressor):
     """Regression of counts that vary more than Poisson's, with a log link, by expectation propagation [M]_.

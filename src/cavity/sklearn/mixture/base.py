@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import DensityMixin
@@ -49,7 +48,6 @@ class VerboseMessages:
             print(f"Initialization {'converged' if converged else 'did not converge'}.{more}")
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class MixtureEstimator(DensityMixin, Estimator):
     """Base of the mixtures.
 
@@ -57,18 +55,6 @@ class MixtureEstimator(DensityMixin, Estimator):
     fit ended early, if it did; `_judge(X, criterion)` for the criteria "predict", "responsibilities" and "log_density";
     and `_drawn(n, random_state)`, rows with their components.
     """
-
-    covariance_type: Literal["full", "tied", "diag", "spherical"] = "full"
-    tol: float = 1e-3
-    reg_covar: float = 1e-6
-    max_iter: int = 100
-    n_init: int = 1
-    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans"
-    random_state: Any = None
-    warm_start: bool = False
-    verbose: int = 0
-    verbose_interval: int = 10
-    n_threads: int | None = None
 
     # ------------------------------------------------------------------------------------------ fitting
 

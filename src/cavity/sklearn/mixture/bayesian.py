@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -199,12 +199,23 @@ class BayesianGaussianMixture(MixtureEstimator):
     """
 
     n_components: int = 1
+    covariance_type: Literal["full", "tied", "diag", "spherical"] = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int = 1
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans"
     weight_concentration_prior_type: Literal["dirichlet_process", "dirichlet_distribution"] = "dirichlet_process"
     weight_concentration_prior: float | None = None
     mean_precision_prior: float | None = None
     mean_prior: ArrayLike | None = None
     degrees_of_freedom_prior: float | None = None
     covariance_prior: ArrayLike | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
+    verbose_interval: int = 10
+    n_threads: int | None = None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

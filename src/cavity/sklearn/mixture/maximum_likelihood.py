@@ -8,6 +8,7 @@ References
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -122,9 +123,20 @@ class GaussianMixture(MixtureEstimator):
 
     n_components: int = 1
     _: KW_ONLY
+    covariance_type: Literal["full", "tied", "diag", "spherical"] = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int = 1
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans"
     weights_init: ArrayLike | None = None
     means_init: ArrayLike | None = None
     precisions_init: ArrayLike | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
+    verbose_interval: int = 10
+    n_threads: int | None = None
 
     def _fit_rows(self, X, weight, random_state, threads):
         data = em.open_unscaled(X, weight, threads, self.n_components, self.covariance_type)

@@ -108,7 +108,9 @@ def test_long_numbers_are_categories_of_their_own(run, tmp_path):
     columns = table()
     columns["a"] = 1234567 + np.arange(120) % 3
     path, saved = write(tmp_path / "x.csv", columns), tmp_path / "a.npz"
-    assert run("fit", "glm", path, "--target", "real", "--categorical", "a", "--features", "a", "--output", saved)[0] == 0
+    assert (
+        run("fit", "glm", path, "--target", "real", "--categorical", "a", "--features", "a", "--output", saved)[0] == 0
+    )
     assert cavity.load(saved).columns == ("a[1234568]", "a[1234569]")
     assert run("predict", saved, path, "--output", tmp_path / "p.npy")[0] == 0
 

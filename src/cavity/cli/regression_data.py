@@ -10,16 +10,7 @@ import numpy as np
 from cavity.base.censoring import make_bounds, read_real_column
 from cavity.base.frames import LEVELS_ROLE, find_repeated
 from cavity.cli import data_table
-from cavity.cli.data_table import (
-    MAX_LEVELS_UNASKED,
-    DataTable,
-    add_categories,
-    encode_text,
-    format_number,
-    list_first,
-    rewrite_number,
-    split_names,
-)
+from cavity.cli.data_table import MAX_LEVELS_UNASKED, DataTable, add_categories, encode_text, list_first, split_names
 from cavity.cli.fit_commands import collect_typed
 from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup, format_option, make_flag
 from cavity.cli.standard_output import print_error
@@ -332,7 +323,7 @@ def list_classes(table, target):
         kinds, y = encode_text(table.text(target))
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
-    return [format_number(kind) for kind in kinds], y
+    return [data_table.format_number(kind) for kind in kinds], y
 
 
 def classes_of(table, target, binary, stream_classes=None):
@@ -340,7 +331,7 @@ def classes_of(table, target, binary, stream_classes=None):
     kinds, y = list_classes(table, target)
     if stream_classes is not None:
         if not table.is_text(target):
-            stream_classes = [*map(rewrite_number, stream_classes)]
+            stream_classes = [*map(data_table.rewrite_number, stream_classes)]
         for k, kind in enumerate(kinds):
             if kind not in stream_classes:
                 line = table.describe_row(int(np.argmax(y == k)))

@@ -91,7 +91,7 @@ class FreeFactors(FreeSettings):
         values = np.exp(settings.prior) * np.array(units)
         return names, values.tolist(), np.diag(values)
 
-    def flat(self, x, i, _):
+    def flat(self, x, i, *_):
         """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""
         return "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
 
@@ -191,6 +191,12 @@ class LinearEvidence:
             if point.fit.trace["change"][0] <= tol / self.share_left:
                 return find_slopes(self, point)
         raise ArithmeticError("passes do not settle near the maximum")
+
+    def find_curvature(self, x, free):
+        """Return minus the second derivatives of the log evidence and log prior near a maximum, (k, k), in some free
+        numbers; None where gradients have to show them.
+        """
+        return None
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from."""

@@ -18,9 +18,11 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.linear.moving_search import find_prior_information
 from cavity.models.linear.separation import are_all_on_one_side
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
+from cavity.models.mixed.response import FixedPointResponse
 from cavity.models.search import SearchResult
 from cavity.priors import UniformCorrelation
 
@@ -101,19 +103,23 @@ class FreeTerms(FreeSettings):
         parts = [m.pack(setting) for m, setting in pairs if m is not None]
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
-    def flat(self, x, i, sign):
+    def flat(self, x, i, sign, earlier):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
-        `sign` is positive where that is towards larger ones.
+        `sign` is positive where that is towards larger ones, `earlier` has the numbers before i of which this was said.
+        None for a correlation of an effect that is one of those.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])
         number = int(np.searchsorted(firsts, i, side="right")) - 1
-        first, one = firsts[number], self.open[number]
-        if one.vanishes(x[first : first + one.size], i - first):
-            meaning = "; the data show no variation of it"
-            return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
-        if not names[i].startswith("sd"):  # a share, a correlation or a length
+        first = firsts[number]
+        effects = self.open[number].correlated_effects(i - first)
+        if any(first + effect in earlier for effect in effects):
+            return None
+        if effects:
+            meaning = "; the data show no variation of one effect that others do not explain"
+            return names[i], f"{np.tanh(x[i]):.6g}", meaning
+        if not names[i].startswith("sd"):  # a share or a length
             return names[i], f"{values[i]:.6g}", ""
         meaning = "do not limit these effects" if sign > 0 else "show no such effect"
         return names[i], f"{values[i]:.2g}", f"; the data {meaning}"
@@ -159,6 +165,7 @@ class MixedEvidence(LinearEvidence):
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood
         self._first_sums = None, None  # first sites, and their sums over rows
+        self.last_point = None  # of `at`
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -177,7 +184,8 @@ class MixedEvidence(LinearEvidence):
         if self._last is not None and self._last[0] is self.start:
             self._renew_last(self.problem_at(settings).geometry(self.threads))
         self._last = None
-        return self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+        self.last_point = self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+        return self.last_point
 
     def _exact_at(self, settings, informs=False):
         """Return the `EvidencePoint` of Gaussian noise."""
@@ -262,6 +270,17 @@ class MixedEvidence(LinearEvidence):
     def settle_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
         return None if self.is_exact else super().settle_gradient(x, tol)
+
+    def find_curvature(self, x, free):
+        """See `LinearEvidence`: by the response of the fixed point, None where noise is Gaussian."""
+        if self.is_exact:
+            return None
+        try:
+            curvature = FixedPointResponse(self, x).find_curvature(free)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        of_prior = find_prior_information(self.vector, x)[np.ix_(free, free)]
+        return curvature + of_prior if curvature is not None and np.isfinite(curvature).all() else None
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""

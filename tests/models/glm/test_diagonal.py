@@ -438,7 +438,7 @@ def test_huge_and_tiny_features(size, method):
 @pytest.mark.parametrize("likelihood", [PROBIT, likelihoods.Step()])
 @pytest.mark.parametrize("n", [1, 127, 128, 300])
 def test_probit_rows_without_weights_have_the_bits_of_weights_of_one(n, likelihood):
-    """Log Z of such rows are found together; with latent values that are ordinary, far out, nearly known, or missing."""
+    """Log Z of such rows are found together; latent values are ordinary, far out, nearly known, or missing."""
     x, y, m, v, offset = draw(n, 4, seed=n)
     x[::7] = 0.0
     if likelihood is PROBIT:

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from support.sizes import set_sizes
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.linalg import tiled
-from cavity.models.regression import linear
 from cavity.runs.executors import THREADS_VARIABLE
 from cavity.sklearn import GaussianProcessRegressor
 
@@ -14,9 +13,7 @@ from cavity.sklearn import GaussianProcessRegressor
 @pytest.fixture(autouse=True)
 def tiles_at_once(monkeypatch):
     """All that has tiles takes them, shared by threads."""
-    monkeypatch.setattr(tiled, "MIN_TILED_ROWS", 1)
-    monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
-    monkeypatch.setattr(linear, "MIN_WIDE_COLUMNS", 1)
+    set_sizes(monkeypatch, MIN_TILED_ROWS=1, FEW_FLOPS=0.0, MIN_WIDE_COLUMNS=1)
 
 
 def numbers(n, d):

@@ -13,13 +13,13 @@ from datetime import date
 import numpy as np
 import pytest
 from support.commands import write
+from support.sizes import set_sizes
 from support.tolerances import SOLVES
 
 import cavity
 from cavity import data
 from cavity.base import persistence
 from cavity.cli import doctor
-from cavity.sources import text_rows
 
 
 def result(run, *arguments):
@@ -400,7 +400,7 @@ def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
-    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", 8)
+    set_sizes(monkeypatch, MAX_BYTES_IN_MEMORY=8)
     monkeypatch.setattr(os, "pwritev", full)
     status, out, err = run("fit", "linear-regression", tmp_path / "x.csv", "--target", "b")
     assert (status, out) == (2, "")

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from support.own_likelihoods import OwnGaussian
+from support.sizes import set_sizes
 from support.tolerances import AT_REST
 
 import cavity
@@ -21,7 +22,7 @@ def test_damping_of_steps_up_and_down(way, monkeypatch):
     """A step that raises the precision of a site goes `up` of the way, one that lowers it `down`."""
     up, down = 0.5, 0.25  # the square: what parallel sweeps do
     if way == "blocks":
-        monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_RANK_ONE_COLUMNS=0)
     likelihood = OwnGaussian() if way == "python" else likelihoods.Gaussian(0.5)
     X, y = np.ones((1, 1)), np.array([3.0])
     for tau, rho, step in ((1.0, 0.5, up), (20.0, 7.0, down)):
@@ -99,7 +100,7 @@ def test_sweeps_of_a_process_in_one_call(likelihood, n, monkeypatch):
         assert (fit.n_iter, fit.log_evidence) == (one_by_one.n_iter, one_by_one.log_evidence)
         np.testing.assert_array_equal(fit.sites.tau, one_by_one.sites.tau)
         np.testing.assert_array_equal(fit.trace["change"], one_by_one.trace["change"])
-    monkeypatch.setattr(latent, "MAX_COMPILED_ROWS", 0)
+    set_sizes(monkeypatch, MAX_COMPILED_ROWS=0)
     by_blocks = model.fit(**arguments)
     assert by_blocks.converged == fit.converged
     assert by_blocks.n_iter == fit.n_iter

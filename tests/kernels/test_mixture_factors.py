@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from support.sizes import set_sizes
 from support.tolerances import SUMS
 
 from cavity import _core
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.distributions import Dirichlet, Gamma, Wishart
 from cavity.distributions.divergence import kl
-from cavity.models.mixture import factors
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors
 
 acceleration = _core.best("acceleration")
@@ -30,7 +30,7 @@ def test_wishart_factors_as_in_numpy(shared, monkeypatch):
     squares = rng.normal(size=(3, 4, 9))
     sums = rng.uniform(0.0, 9.0, (3, 1)), rng.normal(size=(3, 4)), squares @ squares.swapaxes(1, 2)
     new, value, determinants = own.update(prior, *sums), own.divergence(prior), own.expected_log_determinants()
-    monkeypatch.setattr(factors, "MAX_COMPILED_COLUMNS", 0)
+    set_sizes(monkeypatch, MAX_COMPILED_COLUMNS=0)
     other = own.update(prior, *sums)
     for name in WishartFactors.__slots__:
         np.testing.assert_allclose(getattr(new, name), getattr(other, name), rtol=SUMS, atol=SUMS, err_msg=name)

@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from support.sizes import set_sizes
 
 import cavity
 from cavity.ep.options import Options
@@ -12,7 +13,6 @@ from cavity.models import search
 from cavity.models.clutter.model import OPTION_LIMITS
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.sweeps import Sweeper, Visits
-from cavity.models.glm import diagonal
 from cavity.runs.executors import Threads
 from cavity.sources.npy import NpyFile
 
@@ -236,6 +236,6 @@ def test_cavities_of_independent_weights_that_stay_improper_end_the_fit(monkeypa
     fit = lambda: model.fit(X, [-2.6, 0.0, -3.8, -99.7], max_iter=2)  # noqa: E731
     with pytest.warns(cavity.ConvergenceWarning):
         assert np.isfinite(fit().log_evidence)  # after seven halvings
-    monkeypatch.setattr(diagonal, "MOST_HALVINGS", 3)
+    set_sizes(monkeypatch, MOST_HALVINGS=3)
     with pytest.raises(ArithmeticError, match="the cavity of row . is lost to rounding"):
         fit()

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
 
 import cavity
@@ -186,7 +187,7 @@ def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
     options = {"max_iter": 6, "tol": 1e-14}
     with pytest.warns(ConvergenceWarning):
         truth = model.fit(rows, y, **options)
-    monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", 2)
+    set_sizes(monkeypatch, PASSES_PER_FETCH=2)
     with pytest.warns(ConvergenceWarning):
         posterior = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
     assert np.any(truth.trace["improper"])
@@ -276,7 +277,7 @@ def test_estimators_of_scikit_learn_do_not_load_collections():
 def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
     options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     warnings, warn = [], remote.warn
-    monkeypatch.setattr(dask_scheduler, "WORKER_POLL_SECONDS", 0.05)
+    set_sizes(monkeypatch, WORKER_POLL_SECONDS=0.05)
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def warn_and_scale(message, category):
@@ -296,7 +297,7 @@ def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
     """And goes on with the sites and sums that are computed anew."""
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     warnings = []
-    monkeypatch.setattr(dask_scheduler, "WORKER_POLL_SECONDS", 0.05)
+    set_sizes(monkeypatch, WORKER_POLL_SECONDS=0.05)
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def scale(message, category):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.sizes import set_sizes
 
 from cavity import NumericalWarning
 from cavity.runs import remote
@@ -23,7 +24,7 @@ X = np.random.default_rng(0).normal(size=(N, 2)) * 10.0 ** np.random.default_rng
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch):
-    monkeypatch.setattr(dask_collections, "SMALL_ROWS", 0)
+    set_sizes(monkeypatch, SMALL_ROWS=0)
 
 
 def total(x, start, broadcast):
@@ -39,7 +40,7 @@ def sums(rows, broadcast=1.5):
 @pytest.mark.parametrize("chunk", [1, 5, 16, 48, 61, 1000])
 @pytest.mark.parametrize("fetched", [1, 64])
 def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):
-    monkeypatch.setattr(remote, "MAX_FETCHED_PARTS", fetched)
+    set_sizes(monkeypatch, MAX_FETCHED_PARTS=fetched)
     rows = da.from_array(X, chunks=(chunk, 2))
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):

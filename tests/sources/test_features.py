@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from support.sizes import set_sizes
 from support.tolerances import INTEGRAL
 
 import cavity
-from cavity.sources import scratch
 from cavity.sources.scratch import ScratchVector
 from cavity.sources.stored_rows import StoredRows
 
@@ -106,7 +106,7 @@ def test_sites_in_scratch_files(paths, monkeypatch):
     """The same numbers; what is kept for each row is not, and says why."""
     model = cavity.GLM("probit", **FIXED)
     one = model.fit(X, LABELS)
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", N // 2)
+    set_sizes(monkeypatch, MOST_IN_MEMORY=N // 2)
     for options in ({}, {"n_threads": 2}):
         other = model.fit(paths[0], LABELS, **options)
         np.testing.assert_array_equal(other.mean, one.mean)
@@ -125,7 +125,7 @@ def test_steps_that_are_taken_back_in_scratch_files(tmp_path, monkeypatch):
     rows = np.column_stack([np.ones(40), np.linspace(-1, 1, 40)])
     y = np.where(np.arange(40) % 3 > 0, 1, -1)
     np.save(tmp_path / "x.npy", rows)
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 10)
+    set_sizes(monkeypatch, MOST_IN_MEMORY=10)
     model = cavity.GLM(cavity.likelihoods.Step(), **FIXED)
     with pytest.warns(cavity.ConvergenceWarning, match="no progress|max_iter"):
         posterior = model.fit(tmp_path / "x.npy", y)
@@ -185,7 +185,7 @@ def test_a_file_that_changes_between_passes(paths):
 
 def test_vectors_of_the_engine(paths, monkeypatch):
     """Of files with many rows they are in scratch files, of arrays never."""
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
+    set_sizes(monkeypatch, MOST_IN_MEMORY=100)
     made = []
     init = ScratchVector.__init__
     monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a, **b: made.append(1) or init(self, *a, **b))
@@ -227,7 +227,7 @@ def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
 
 def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeypatch):
     """A fit that ends after its third sweep goes on from the file that it leaves."""
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
+    set_sizes(monkeypatch, MOST_IN_MEMORY=100)
     model, checkpoint = cavity.GLM("probit", **FIXED), tmp_path / "fit.checkpoint"
     one = model.fit(paths[0], LABELS)
     reports = []

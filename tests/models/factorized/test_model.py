@@ -11,11 +11,11 @@ from reference import factorized as reference
 from scipy import stats
 from support.events import writing
 from support.examples import examples
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, PRINTED, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity import ConvergenceWarning, FactorizedGaussian, NotPositiveDefiniteError, _core
-from cavity.models.factorized import target
 
 BLOCKS = [[4, 1], [0], [2, 6, 3], [5]]
 
@@ -261,7 +261,7 @@ def test_contraction_of_many_coordinates_by_arnoldi(blocks, monkeypatch):
     actual = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     exact = (2 * np.cos(np.pi / 601) / 2.01) ** 2
     if blocks is not None:
-        monkeypatch.setattr(target, "MAX_SIZE_FOR_ALL_EIGENVALUES", 600)
+        set_sizes(monkeypatch, MAX_SIZE_FOR_ALL_EIGENVALUES=600)
         exact = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     assert actual == pytest.approx(exact, rel=AT_REST)
 

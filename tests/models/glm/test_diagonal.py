@@ -8,6 +8,7 @@ from scipy import integrate, sparse
 from scipy.special import log_ndtr
 from support.events import writing
 from support.glms import GLM
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity import likelihoods
@@ -349,7 +350,7 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
 def test_blocks_do_not_matter(monkeypatch):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    monkeypatch.setattr(sparse_rows, "KERNEL_ROWS", 7)
+    set_sizes(monkeypatch, KERNEL_ROWS=7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from support.sizes import set_sizes
 from support.tolerances import EXPANSION, ROUNDING
 
 import cavity
@@ -95,8 +96,7 @@ def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeyp
     model = cavity.GLM(formula, "poisson")
     expected = model.fit(FRAME)
     predicted = expected.predict(FRAME)
-    monkeypatch.setattr(evaluation, "LARGEST_DESIGN", N)
-    monkeypatch.setattr(evaluation, "EVALUATED_ROWS", 50)
+    set_sizes(monkeypatch, LARGEST_DESIGN=N, EVALUATED_ROWS=50)
     sizes = []
     fill = evaluation.DesignRows.fill
     monkeypatch.setattr(

@@ -10,11 +10,11 @@ from scipy.stats import multivariate_normal, norm
 from support.bad_fits import BAD_FITS
 from support.glms import GLM, factors
 from support.own_likelihoods import FastLogit, PlainLogit
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
 import cavity
 from cavity import likelihoods
-from cavity.ep import dense
 
 SCHEDULES = ("parallel", "sequential")
 
@@ -634,7 +634,7 @@ def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
     weights = np.linspace(0.5, 2.0, 150)
     sweeps = {}
     for few_columns in (0, 1000):
-        monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", few_columns)
+        set_sizes(monkeypatch, MAX_RANK_ONE_COLUMNS=few_columns)
         with pytest.warns(cavity.ConvergenceWarning):
             sweeps[few_columns] = GLM(likelihood).fit(X, y, schedule="sequential", sample_weight=weights, max_iter=1)
     assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=INTEGRAL, atol=SOLVES)

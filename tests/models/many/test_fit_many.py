@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 from support.own_likelihoods import PlainLogit
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, PRINTED, ROUNDING, SOLVES, SUMS
 
 import cavity
@@ -11,7 +12,6 @@ from cavity import likelihoods
 from cavity.distributions import Gamma
 from cavity.errors import ConvergenceWarning, NumericalWarning, SettingsWarning
 from cavity.models.many import fits as many_fits
-from cavity.models.many import problem as many_problem
 from cavity.models.many import run as many_run
 from cavity.priors import Beta, HalfNormal, LogNormal
 
@@ -73,7 +73,7 @@ def test_covariances_of_weights_leave_each_intercept_its_prior(kind, is_alone, m
         model = cavity.MixedGLM("donor", likelihoods.Gaussian(2.0), effect_covariances={"donor": 0.3}, **settings)
         groups = {"groups": {"donor": DONORS}}
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     many = model.fit_many(X, Y, **groups, tol=1e-12, missing="drop")
     assert many.converged.all()
     for number in range(4):
@@ -92,7 +92,7 @@ def test_what_batches_leave_is_fitted_alone(monkeypatch):
     model = cavity.GLM(likelihoods.StudentT(4.0, 0.3), intercept=True)
     many = model.fit_many(X, Y, tol=1e-10)
     assert many.converged.all()
-    monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     single = model.fit_many(X, Y, tol=1e-10)
     for number in range(3):
         assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-10), EARLY)
@@ -137,7 +137,7 @@ def test_priors_of_parameters_are_those_of_a_fit(name, is_alone, monkeypatch):
         else cavity.GLM(likelihood, intercept=True, priors=priors)
     )
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     many = model.fit_many(X, Y, **groups)
     for number in range(3):
         single = model.fit(X, Y[:, number], **groups)
@@ -248,7 +248,7 @@ def test_bits_do_not_depend_on_threads_and_neighbours(kind, monkeypatch):
     many = arrays_of(model.fit_many(X, COUNTS, **groups))
     order = RNG.permutation(G)[:13]
     some = arrays_of(model.fit_many(X, COUNTS[:, order], **groups))
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    set_sizes(monkeypatch, MAX_BATCH_RESPONSES=4)
     threads = arrays_of(model.fit_many(X, COUNTS, n_threads=3, **groups))
     for name, value in many.items():
         assert threads[name].tobytes() == value.tobytes(), name
@@ -377,7 +377,7 @@ ODD_MODELS = {"glm": (cavity.GLM, "~ x"), "mixed": (cavity.MixedGLM, "~ x + (1 |
 def test_an_evidence_without_bound_is_said(kind, is_alone, monkeypatch):
     """The noise of a line without noise goes to 0, as in a fit alone."""
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     model, formula = ODD_MODELS[kind]
     many = model(formula, "gaussian").fit_many(ODD_TABLE, np.column_stack([WAVE, 1.0 + 2.0 * ODD_ROWS]))
     assert many.converged.tolist() == [True, False]
@@ -392,7 +392,7 @@ def test_an_evidence_without_bound_is_said(kind, is_alone, monkeypatch):
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_noise_of_as_many_weights_as_rows_has_no_maximum(n, is_alone, monkeypatch):
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     x, z, y = np.random.default_rng(1).normal(size=(n, 3)).T
     many = cavity.GLM("~ x + z", "gaussian").fit_many({"x": x, "z": z}, y[:, None])
     assert many.converged[0] == (n > 3)
@@ -577,7 +577,7 @@ def test_a_design_that_is_not_of_full_rank_is_said():
 
 
 def test_a_stop_keeps_what_is_known(monkeypatch):
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    set_sizes(monkeypatch, MAX_BATCH_RESPONSES=4)
     events = []
     model = cavity.GLM("poisson", intercept=True)
     with pytest.warns(ConvergenceWarning, match="stopped by callback"):
@@ -593,7 +593,7 @@ class Killed(BaseException):
 @pytest.mark.long_cases("dispersion-9")
 @pytest.mark.parametrize(("share", "after"), [(None, 3), ("dispersion", 2), ("dispersion", 9)])
 def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_path):
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    set_sizes(monkeypatch, MAX_BATCH_RESPONSES=4)
     events, path = [], tmp_path / "many.ck"
     model = cavity.GLM("negative-binomial", intercept=True)
     full = arrays_of(model.fit_many(X, COUNTS, share=share, callback=events.append))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from models.many.test_fit_many import DONORS, MIXED_COUNTS, RESPONSES, WEIGHTS, F, N, X, arrays_of, assert_alike
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, EARLY, EXPANSION, PRINTED
 
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning
-from cavity.models.many import problem as many_problem
 
 RNG = np.random.default_rng(12)
 OBSERVED = RNG.random((N, 8)) > 0.3
@@ -58,7 +58,7 @@ def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batc
         else (cavity.GLM(likelihood, intercept=True), {})
     )
     if not is_batch:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     many = kind.fit_many(X, with_gaps(Y), missing="drop", sample_weight=WEIGHTS, **groups)
     assert many.converged.all()
     for number in NUMBERS:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from models.many.test_fit_many import DONORS, WEIGHTS, F, N, X, arrays_of, assert_alike
+from support.sizes import set_sizes
 from support.tolerances import AT_REST, EXPANSION, PRINTED
 
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning
-from cavity.models.many import problem as many_problem
 
 RNG = np.random.default_rng(21)
 TRIALS = RNG.integers(1, 12, size=(N, 6)).astype(float)
@@ -37,7 +37,7 @@ def test_each_response_is_its_fit_alone(likelihood, is_mixed):
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_dispersions_are_learnt_and_missing_pairs_left_out(is_batch, monkeypatch):
     if not is_batch:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
     successes, trials = SUCCESSES.astype(float), TRIALS.copy()
     successes[[1, 7], 0], trials[9, 0] = np.nan, np.nan
     model = cavity.GLM("beta-binomial", intercept=True)
@@ -67,6 +67,6 @@ def test_formulas_and_wrong_pairs():
 def test_bits_are_those_of_any_neighbours(monkeypatch):
     model = cavity.GLM("binomial", intercept=True)
     many = arrays_of(model.fit_many(X, SUCCESSES, trials=TRIALS))
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 2)
+    set_sizes(monkeypatch, MAX_BATCH_RESPONSES=2)
     for name, value in arrays_of(model.fit_many(X, SUCCESSES, trials=TRIALS, n_threads=2)).items():
         assert value.tobytes() == many[name].tobytes(), name

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
+from support.sizes import set_sizes
 from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS, SUMS
 
 import cavity
@@ -370,7 +371,7 @@ def test_marginals_of_a_mixture():
 
 def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch):
     """Where pairs of rows are too many, and the evidence is corrected by a sketch."""
-    monkeypatch.setattr(integral, "MAX_PAIRED_ROWS", 10)
+    set_sizes(monkeypatch, MAX_PAIRED_ROWS=10)
     monkeypatch.setattr(integral, "ROWS_PER_BLOCK", 7)
     model = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="mode", priors={"sd": HalfNormal(3.0)})
     posteriors = [model.fit(np.ones((100, 1)), BINARY, groups=GROUPS)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.sizes import set_sizes
 from support.tolerances import EXPANSION, OPTIMUM
 
 import cavity
@@ -36,7 +37,7 @@ def test_searches_that_move_end_at_the_maximum_of_whole_fits(formula, likelihood
     """The same numbers as a search around fits has, after fewer of these."""
     model, table = cavity.MixedGLM(formula, likelihood, priors=priors), draw_rows()
     usual = model.fit(table)
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(monkeypatch, MIN_MOVED_ROWS=100)
     moving = model.fit(table)
     assert moving.converged
     assert moving.trace["learning"].size < usual.trace["learning"].size / 2
@@ -50,7 +51,7 @@ def test_searches_that_move_end_at_the_maximum_of_whole_fits(formula, likelihood
 @pytest.fixture
 def points(monkeypatch):
     """The evidences and points with information of the next fit."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(monkeypatch, MIN_MOVED_ROWS=100)
     pairs, pass_at = [], MixedEvidence.pass_at
 
     def keep(evidence, settings, informs=False):
@@ -101,7 +102,7 @@ def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
     """Too few passes, improper cavities, arithmetic that fails, no curvature: the usual numbers to the last bit."""
     model, table = cavity.MixedGLM(*MODELS[0][:2]), draw_rows()
     usual = model.fit(table).hyperparameters
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(monkeypatch, MIN_MOVED_ROWS=100)
 
     def fail(*_, **__):
         raise ArithmeticError
@@ -120,7 +121,7 @@ def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
 @pytest.mark.parametrize("killed_at", [2, 6, 9])
 def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, monkeypatch):
     """Bits: passes before the checkpoint's evaluations are made again. A callback that stops leaves a posterior."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(monkeypatch, MIN_MOVED_ROWS=100)
     model, table, path, stages = cavity.MixedGLM(*MODELS[0][:2]), draw_rows(), tmp_path / "part", []
     full = model.fit(table)
 
@@ -140,7 +141,7 @@ def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, mo
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
 def test_a_callback_stops_between_passes(monkeypatch):
     """There is a posterior, which says so."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(monkeypatch, MIN_MOVED_ROWS=100)
     stages = []
     stopped = cavity.MixedGLM(*MODELS[0][:2]).fit(
         draw_rows(), callback=lambda event: stages.append(event.stage) or True
@@ -152,6 +153,6 @@ def test_a_callback_stops_between_passes(monkeypatch):
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.SettingsWarning")
 def test_a_search_without_a_maximum_says_so_as_one_around_fits(monkeypatch):
     """Noise of constant observations goes to 0, where slopes leave the range of float64."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(monkeypatch, MIN_MOVED_ROWS=100)
     posterior = cavity.MixedGLM("y ~ x + (1 | g)", "gaussian").fit(draw_rows(300) | {"y": np.full(300, 3.0)})
     assert posterior.status.startswith("the log evidence has no maximum")

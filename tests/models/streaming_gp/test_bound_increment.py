@@ -8,6 +8,7 @@ import pytest
 from reference import gaussian_process
 from reference import streaming_learn as reference
 from support.gaussian_processes import COVARIANCES, covariance
+from support.sizes import set_sizes
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of, settings_of
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
@@ -15,7 +16,6 @@ from cavity import NotPositiveDefiniteError, StreamingGP, covariances, likelihoo
 from cavity.ep.options import Options
 from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp import bound_increment as streaming_increment
 from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
@@ -134,7 +134,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert one[0] == one[2]
     with Threads(2) as two:
         assert found(two) == one
-    monkeypatch.setattr(streaming_increment, "MAX_KEPT_NUMBERS", 0)
+    set_sizes(monkeypatch, MAX_KEPT_NUMBERS=0)
     assert found(THREADS) == one
 
 

@@ -6,7 +6,6 @@ from support.sizes import set_sizes
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.runs.executors import THREADS_VARIABLE
 from cavity.sklearn import GaussianProcessRegressor
 
 
@@ -106,7 +105,7 @@ FITS = {
 def test_threads_change_no_bit(name, monkeypatch):
     results = []
     for n_threads in (1, 2, 3):
-        monkeypatch.setenv(THREADS_VARIABLE, str(n_threads))
+        monkeypatch.setenv("CAVITY_NUM_THREADS", str(n_threads))
         results.append(np.concatenate([np.ravel(item) for item in FITS[name](n_threads)]))
     np.testing.assert_array_equal(results[1], results[0])
     np.testing.assert_array_equal(results[2], results[0])

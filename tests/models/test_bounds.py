@@ -9,7 +9,6 @@ from support.sizes import set_sizes
 import cavity
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood, StudentT
-from cavity.models import search
 from cavity.models.clutter.model import OPTION_LIMITS
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.sweeps import Sweeper, Visits
@@ -199,20 +198,6 @@ def test_files_are_read_as_often_as_max_iter_allows(name, max_iter, tmp_path, mo
     monkeypatch.setattr(NpyFile, "fill", counted)
     assert fit(tmp_path / "rows.npy", max_iter=max_iter).n_iter <= max_iter
     assert len(READ) <= sum(read) <= (item * max_iter + besides) * len(READ) + 100  # a sample
-
-
-def test_a_search_evaluates_a_bounded_number_of_places():
-    """A function of kinks, on which line searches take ten evaluations."""
-    scale, places = np.array([1.0, 1e3, 1e6]), []
-
-    def objective(x):
-        places.append(x)
-        gap = scale * x - 1.0
-        worst = np.arange(3) == np.argmax(np.abs(gap))
-        return float(np.max(np.abs(gap))), worst * np.sign(gap) * scale
-
-    search.climb(objective, np.full(3, 0.3), np.array([[-9.0, 9.0]] * 3), most=40, rounds=2)
-    assert 40 < len(places) <= 1 + 2 * (40 * search.EVALUATIONS_A_STEP + 20)
 
 
 # ------------------------------------------------------------------------------------------- loops that once had no end

@@ -11,6 +11,7 @@ from support.sizes import set_sizes
 from support.tolerances import INTEGRAL
 
 import cavity
+from cavity.sources.features import ROWS_PER_BLOCK, prepare_rows
 from cavity.sources.scratch import ScratchVector
 from cavity.sources.stored_rows import StoredRows
 
@@ -241,3 +242,19 @@ def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeyp
     other = model.fit(paths[0], LABELS, callback=reports.append, checkpoint=checkpoint)
     assert next(event.n_iter for event in reports if event.stage == "fit") > 2
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("n", [0, 1, ROWS_PER_BLOCK, 2 * ROWS_PER_BLOCK + 1])
+def test_prepared_rows_are_those_of_one_go(n, scaled, intercept):
+    X = np.asfortranarray(np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32))
+    centre, spread = (np.array([0.1, -2.0]), np.array([3.0, 0.7])) if scaled else (None, None)
+    expected = X.astype(float)
+    if scaled:
+        expected = (expected - centre) / spread
+    if intercept:
+        expected = np.column_stack([np.ones(n), expected])
+    result = prepare_rows(X, centre, spread, intercept)
+    assert result.flags.c_contiguous
+    np.testing.assert_array_equal(result, expected, strict=True)

@@ -11,8 +11,7 @@ import cavity
 from cavity import likelihoods
 from cavity.distributions import Gamma
 from cavity.errors import ConvergenceWarning, NumericalWarning, SettingsWarning
-from cavity.models.many import fits as many_fits
-from cavity.models.many import run as many_run
+from cavity.models.many.fits import BatchSolver
 from cavity.priors import Beta, HalfNormal, LogNormal
 
 RNG = np.random.default_rng(7)
@@ -609,8 +608,8 @@ def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_pa
     with pytest.raises(ValueError, match="is of another fit: Y"):
         model.fit_many(X, COUNTS + 1, share=share, checkpoint=path)
     batches = []
-    solve = many_fits.BatchSolver.solve
-    monkeypatch.setattr(many_fits.BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
+    solve = BatchSolver.solve
+    monkeypatch.setattr(BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
     second = arrays_of(model.fit_many(X, COUNTS, share=share, checkpoint=path))
     assert len(batches) == len(events) - after
     for name, value in full.items():
@@ -731,7 +730,7 @@ def test_posteriors_come_back_from_parquet(kind, tmp_path):
 
 
 def test_posteriors_that_do_not_fit_into_memory_are_refused_with_their_size(monkeypatch):
-    monkeypatch.setattr(many_run.arrays, "_memory", lambda: 1000)
+    monkeypatch.setattr("cavity.base.arrays._memory", lambda: 1000)
     with pytest.raises(MemoryError, match="covariances of all responses"):
         cavity.GLM("poisson", intercept=True).fit_many(X, COUNTS)
 

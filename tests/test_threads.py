@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from support.sizes import set_sizes
 
 import cavity
 from cavity import covariances, likelihoods
@@ -10,9 +9,9 @@ from cavity.sklearn import GaussianProcessRegressor
 
 
 @pytest.fixture(autouse=True)
-def tiles_at_once(monkeypatch):
+def tiles_at_once(set_sizes):
     """All that has tiles takes them, shared by threads."""
-    set_sizes(monkeypatch, MIN_TILED_ROWS=1, FEW_FLOPS=0.0, MIN_WIDE_COLUMNS=1)
+    set_sizes(MIN_TILED_ROWS=1, FEW_FLOPS=0.0, MIN_WIDE_COLUMNS=1)
 
 
 def numbers(n, d):

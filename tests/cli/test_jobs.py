@@ -13,7 +13,6 @@ from datetime import date
 import numpy as np
 import pytest
 from support.commands import write
-from support.sizes import set_sizes
 from support.tolerances import SOLVES
 
 import cavity
@@ -395,12 +394,12 @@ def test_files_among_the_data_are_never_overwritten(run, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "pwritev"), reason="files are written at their own position here")
-def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
+def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch, set_sizes):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
-    set_sizes(monkeypatch, MAX_BYTES_IN_MEMORY=8)
+    set_sizes(MAX_BYTES_IN_MEMORY=8)
     monkeypatch.setattr(os, "pwritev", full)
     status, out, err = run("fit", "linear-regression", tmp_path / "x.csv", "--target", "b")
     assert (status, out) == (2, "")

@@ -4,7 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from support.sizes import set_sizes
 
 import cavity
 from cavity.ep.options import Options
@@ -215,12 +214,12 @@ def test_sites_of_points_that_are_no_numbers_end_the_fit(lost):
             sweeper.make_proper()
 
 
-def test_cavities_of_independent_weights_that_stay_improper_end_the_fit(monkeypatch):
+def test_cavities_of_independent_weights_that_stay_improper_end_the_fit(set_sizes):
     X = [[-6.7, -67.1, 9.9], [212.0, -42.6, 217.9], [131.9, -116.6, -183.5], [44.3, 82.0, -28.5]]
     model = cavity.GLM(StudentT(1.63, 0.04), approximation="diagonal", intercept=False)
     fit = lambda: model.fit(X, [-2.6, 0.0, -3.8, -99.7], max_iter=2)  # noqa: E731
     with pytest.warns(cavity.ConvergenceWarning):
         assert np.isfinite(fit().log_evidence)  # after seven halvings
-    set_sizes(monkeypatch, MOST_HALVINGS=3)
+    set_sizes(MOST_HALVINGS=3)
     with pytest.raises(ArithmeticError, match="the cavity of row . is lost to rounding"):
         fit()

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from support.sizes import set_sizes
 from support.tolerances import INTEGRAL
 
 import cavity
@@ -103,11 +102,11 @@ def test_learning_from_files(tmp_path):
     assert_same(one, other)
 
 
-def test_sites_in_scratch_files(paths, monkeypatch):
+def test_sites_in_scratch_files(paths, set_sizes):
     """The same numbers; what is kept for each row is not, and says why."""
     model = cavity.GLM("probit", **FIXED)
     one = model.fit(X, LABELS)
-    set_sizes(monkeypatch, MOST_IN_MEMORY=N // 2)
+    set_sizes(MOST_IN_MEMORY=N // 2)
     for options in ({}, {"n_threads": 2}):
         other = model.fit(paths[0], LABELS, **options)
         np.testing.assert_array_equal(other.mean, one.mean)
@@ -121,12 +120,12 @@ def test_sites_in_scratch_files(paths, monkeypatch):
         assert other.log_evidence == one.log_evidence
 
 
-def test_steps_that_are_taken_back_in_scratch_files(tmp_path, monkeypatch):
+def test_steps_that_are_taken_back_in_scratch_files(tmp_path, set_sizes):
     """Contradictory labels of a step: steps are shortened, sites shrunk; without the double loop nothing converges."""
     rows = np.column_stack([np.ones(40), np.linspace(-1, 1, 40)])
     y = np.where(np.arange(40) % 3 > 0, 1, -1)
     np.save(tmp_path / "x.npy", rows)
-    set_sizes(monkeypatch, MOST_IN_MEMORY=10)
+    set_sizes(MOST_IN_MEMORY=10)
     model = cavity.GLM(cavity.likelihoods.Step(), **FIXED)
     with pytest.warns(cavity.ConvergenceWarning, match="no progress|max_iter"):
         posterior = model.fit(tmp_path / "x.npy", y)
@@ -184,9 +183,9 @@ def test_a_file_that_changes_between_passes(paths):
         cavity.GLM("probit", **FIXED).fit(paths[0], LABELS, callback=replaced)
 
 
-def test_vectors_of_the_engine(paths, monkeypatch):
+def test_vectors_of_the_engine(paths, monkeypatch, set_sizes):
     """Of files with many rows they are in scratch files, of arrays never."""
-    set_sizes(monkeypatch, MOST_IN_MEMORY=100)
+    set_sizes(MOST_IN_MEMORY=100)
     made = []
     init = ScratchVector.__init__
     monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a, **b: made.append(1) or init(self, *a, **b))
@@ -226,9 +225,9 @@ def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
     assert done.stdout == "2\n", done.stderr
 
 
-def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeypatch):
+def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, set_sizes):
     """A fit that ends after its third sweep goes on from the file that it leaves."""
-    set_sizes(monkeypatch, MOST_IN_MEMORY=100)
+    set_sizes(MOST_IN_MEMORY=100)
     model, checkpoint = cavity.GLM("probit", **FIXED), tmp_path / "fit.checkpoint"
     one = model.fit(paths[0], LABELS)
     reports = []

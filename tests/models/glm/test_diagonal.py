@@ -8,7 +8,6 @@ from scipy import integrate, sparse
 from scipy.special import log_ndtr
 from support.events import writing
 from support.glms import GLM
-from support.sizes import set_sizes
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity import likelihoods
@@ -347,10 +346,10 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
     assert same_bits(first, second)
 
 
-def test_blocks_do_not_matter(monkeypatch):
+def test_blocks_do_not_matter(set_sizes):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    set_sizes(monkeypatch, KERNEL_ROWS=7)
+    set_sizes(KERNEL_ROWS=7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 

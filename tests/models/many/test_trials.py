@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from models.many.test_fit_many import DONORS, WEIGHTS, F, N, X, arrays_of, assert_alike
-from support.sizes import set_sizes
 from support.tolerances import AT_REST, EXPANSION, PRINTED
 
 import cavity
@@ -35,9 +34,9 @@ def test_each_response_is_its_fit_alone(likelihood, is_mixed):
 
 
 @pytest.mark.parametrize("is_batch", [True, False])
-def test_dispersions_are_learnt_and_missing_pairs_left_out(is_batch, monkeypatch):
+def test_dispersions_are_learnt_and_missing_pairs_left_out(is_batch, set_sizes):
     if not is_batch:
-        set_sizes(monkeypatch, MAX_BATCH_COLUMNS=0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     successes, trials = SUCCESSES.astype(float), TRIALS.copy()
     successes[[1, 7], 0], trials[9, 0] = np.nan, np.nan
     model = cavity.GLM("beta-binomial", intercept=True)
@@ -64,9 +63,9 @@ def test_formulas_and_wrong_pairs():
         assert 0.0 < expected[0] < 4.0
 
 
-def test_bits_are_those_of_any_neighbours(monkeypatch):
+def test_bits_are_those_of_any_neighbours(set_sizes):
     model = cavity.GLM("binomial", intercept=True)
     many = arrays_of(model.fit_many(X, SUCCESSES, trials=TRIALS))
-    set_sizes(monkeypatch, MAX_BATCH_RESPONSES=2)
+    set_sizes(MAX_BATCH_RESPONSES=2)
     for name, value in arrays_of(model.fit_many(X, SUCCESSES, trials=TRIALS, n_threads=2)).items():
         assert value.tobytes() == many[name].tobytes(), name

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
-from support.sizes import set_sizes
 from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROOT_EPS, SUMS
 
 import cavity
@@ -367,9 +366,9 @@ def test_marginals_of_a_mixture():
         marginal.quantile(1.0)
 
 
-def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch):
+def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch, set_sizes):
     """Where pairs of rows are too many, and the evidence is corrected by a sketch."""
-    set_sizes(monkeypatch, MAX_PAIRED_ROWS=10)
+    set_sizes(MAX_PAIRED_ROWS=10)
     monkeypatch.setattr("cavity.models.integral.ROWS_PER_BLOCK", 7)
     model = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="mode", priors={"sd": HalfNormal(3.0)})
     posteriors = [model.fit(np.ones((100, 1)), BINARY, groups=GROUPS)]

@@ -8,7 +8,6 @@ import pytest
 from reference import gaussian_process
 from reference import streaming_learn as reference
 from support.gaussian_processes import COVARIANCES, covariance
-from support.sizes import set_sizes
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of, settings_of
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
@@ -120,7 +119,7 @@ def test_gradient_with_every_covariance(name):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
+def test_blocks_and_threads_change_no_digit(alpha, set_sizes):
     """Several blocks, kept or not, on one thread or two; and settings that are not the last ones asked for."""
     X, y, w = rows_of(2500)
     settings = settings_of(covariances.RBF(1.0, lengthscale=1.3)), settings_of(covariances.RBF(2.0, lengthscale=0.9))
@@ -134,7 +133,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert one[0] == one[2]
     with Threads(2) as two:
         assert found(two) == one
-    set_sizes(monkeypatch, MAX_KEPT_NUMBERS=0)
+    set_sizes(MAX_KEPT_NUMBERS=0)
     assert found(THREADS) == one
 
 

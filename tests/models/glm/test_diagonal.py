@@ -346,10 +346,10 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
     assert same_bits(first, second)
 
 
-def test_blocks_do_not_matter(monkeypatch):
+def test_blocks_do_not_matter(set_sizes):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    monkeypatch.setattr(sparse_rows, "KERNEL_ROWS", 7)
+    set_sizes(KERNEL_ROWS=7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 

@@ -435,6 +435,20 @@ def test_huge_and_tiny_features(size, method):
         assert np.isfinite(result.log_evidence)
 
 
+@pytest.mark.parametrize("likelihood", [PROBIT, likelihoods.Step()])
+@pytest.mark.parametrize("n", [1, 127, 128, 300])
+def test_probit_rows_without_weights_have_the_bits_of_weights_of_one(n, likelihood):
+    """Log Z of such rows are found together; latent values are ordinary, far out, nearly known, or missing."""
+    x, y, m, v, offset = draw(n, 4, seed=n)
+    x[::7] = 0.0
+    if likelihood is PROBIT:
+        offset[3::11] *= 1e30
+        x[5::13] *= 1e-60
+    plain = run(x, y, m, v, likelihood, method="adf", offset=offset)
+    weighted = run(x, y, m, v, likelihood, method="adf", offset=offset, weights=np.ones(n))
+    assert same_bits(plain, weighted)
+
+
 def test_a_feature_that_outweighs_the_noise_keeps_its_digits():
     """V r = 1e18: 1 + a d2 has no digit left, the variance is noise/x^2 all the same."""
     result = run(np.array([[1e9, 1.0]]), [3.0], likelihood=likelihoods.Gaussian(), method="adf")

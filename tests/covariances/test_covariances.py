@@ -274,8 +274,7 @@ def test_gram_into_an_array():
     X, out = rows(30), np.full((30, 30), np.nan)
     assert RBF().gram(X, out=out) is out
     assert np.array_equal(out, RBF().gram(X))
-    frozen = np.broadcast_to(0.0, (30, 30)).copy()
-    frozen.setflags(write=False)
+    frozen = np.frombuffer(bytes(8 * 900)).reshape(30, 30)
     for bad in (np.zeros((30, 29)), np.zeros((30, 30), order="F"), np.zeros((30, 30), dtype=np.float32), frozen):
         with pytest.raises(ValueError, match=r"out must be a writeable float64 array of shape \(30, 30\) in C order"):
             RBF().gram(X, out=bad)

@@ -152,7 +152,6 @@ cdef inline bint find_posterior(
 ) noexcept nogil:
     """Factorise the precision; return whether it is finite and positive definite."""
     cdef Py_ssize_t i, j, k
-    cdef double a
     cdef bint finite = True
     for i in range(n):
         u[i] = root[i] * g[i]

@@ -87,8 +87,8 @@ TEXTS_BY_NAME = {
         "a initial_means kernel kind log_density max_iter n_components n_samples noise precision prior_mean "
         "priors return_std term"
     ),
-    5: "**options covariance method power schedule sd",
-    6: "alpha columns intercept likelihood missing name q rng scale shape",
+    5: "covariance method power schedule sd",
+    6: "**options alpha columns intercept likelihood missing name q rng scale shape",
     7: "learn names tol",
     8: "prior_variance",
     9: "weights",

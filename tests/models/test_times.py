@@ -136,7 +136,7 @@ def test_events_need_one_time_and_a_likelihood_of_times():
 
 
 BAD_FORMULAS = {
-    "surv(t, status)": r"got [\d.]+ and \d in row \d+; status has R's codes .* write surv\(t, status == 2\)",
+    "surv(t, status)": r"status .* 2 in row \d+, .* R's codes: .* surv\(t, status == 2\); bounds are .* 'interval'",
     "surv(t, x)": r"must have lower <= .*; if x has events .* 0 only, got [-.\d]+ in row 0; else exchange the bounds",
     "surv(t, status, event)": r"status must hold 1 .* write|status must hold 1 .* as surv\(t, status == 2\)",
     "surv()": r"surv\(time, event\) has times and 1 or 0",
@@ -149,6 +149,15 @@ BAD_FORMULAS = {
 def test_bad_formulas(left):
     with pytest.raises(ValueError, match=BAD_FORMULAS[left]):
         cavity.GLM(f"{left} ~ x", "gaussian").fit(FRAME)
+
+
+def test_bounds_of_new_rows_are_what_they_were_in_the_fit():
+    """Upper bounds of 1 or 2 alone would be events, or R's codes of them."""
+    bounds = pd.DataFrame({"x": x, "low": np.linspace(0.1, 2.0, N), "high": np.linspace(0.5, 5.0, N)})
+    posterior = cavity.GLM("surv(low, high) ~ x", "weibull").fit(bounds)
+    for high in (1.0, 2.0):
+        new = bounds[:3].assign(high=[high, high, 3.0])
+        np.testing.assert_array_equal(posterior.log_density(new[:2]), posterior.log_density(new)[:2])
 
 
 def test_bounds_in_the_wrong_order_have_a_way_out():

@@ -54,6 +54,7 @@ class Predictions(ResidualChecks, Public):
 
     __slots__ = ()
     _earliest = -np.inf  # the first input, of one column, at which f has moments
+    _has_noise = False  # whether each row of the fit had a noise variance of its own
 
     @property
     def _likelihood(self):
@@ -368,6 +369,10 @@ class Predictions(ResidualChecks, Public):
 
     def _check_noise_is_known(self, request):
         """Raise ValueError where the noise of new observations is not known."""
+        if self._has_noise:
+            raise ValueError(
+                f"{request} has no meaning where every row had a noise_variance of its own; add yours to predict"
+            )
 
 
 class LatentPosterior(Predictions, Posterior):

@@ -45,7 +45,11 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
     """
-    return (result for _, result in _reported(task, broadcast, sources, threads, grain))
+    layout = _layout_of(sources)
+    if _is_single_block(layout, sources):
+        yield _only_run(task, broadcast, sources, layout, threads.job, None)
+    else:
+        yield from (result for _, result in _reported(task, broadcast, sources, threads, grain))
 
 
 def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
@@ -54,8 +58,8 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `BlockTask`. A pass
     that is a `stage` of its own reports under that name.
     """
-    layout = next(source for source in sources if source is not None)
-    if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
+    layout = _layout_of(sources)
+    if _is_single_block(layout, sources):
         return _only_run(task, broadcast, sources, layout, threads.job, stage)
     with closing(_reported(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
         return merge_runs(results, add)
@@ -80,6 +84,16 @@ def split_blocks(block_count, n_threads, most, gradual=False):
     return spans
 
 
+def _layout_of(sources):
+    """Return the source whose blocks count, the first that is not None."""
+    return next(source for source in sources if source is not None)
+
+
+def _is_single_block(layout, sources):
+    """Whether all rows are one block in memory."""
+    return layout.block_count == 1 and all(source is None or source.in_memory for source in sources)
+
+
 def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without the setup of several blocks."""
     local = threading.local()
@@ -96,7 +110,7 @@ def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None)
 
     What is `merged` anyway, and how, may be merged already where the rows are.
     """
-    done, layout, job = 0, next(source for source in sources if source is not None), threads.job
+    done, layout, job = 0, _layout_of(sources), threads.job
     job = job if job is None or stage is None else job.stage(stage)
     if layout.is_remote:
         results = remote.results(task, broadcast, sources, grain, **(merged or {}))
@@ -112,7 +126,7 @@ def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None)
 
 def _results(task, broadcast, sources, threads, grain):
     """Yield (number of blocks, result) of each run in order."""
-    layout = next(source for source in sources if source is not None)
+    layout = _layout_of(sources)
     tables = [source if source is not None and source.in_memory else None for source in sources]
     read = [source if source is not None and not source.in_memory else None for source in sources]
     converted = [source if source is not None and source.view(0, 1) is None else None for source in tables]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -27,6 +27,8 @@ from cavity.models.predictive_densities import integrate_both_log_densities
 from cavity.sources import chunkwise
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import check_sparse
+
+Kind = TypeVar("Kind")
 
 # of `validate_data`, which change nothing about arrays of finite numbers
 PLAIN_OPTIONS = {
@@ -248,6 +250,18 @@ def share_docstring(kind, base):
     if kind.__doc__ is not None and base.__doc__ is not None:  # there is none under python -OO
         shared = inspect.cleandoc(base.__doc__).partition("\n\n")[2]
         kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{settings}", shared, 1)
+
+
+def list_own_settings_first(kind: type[Kind]) -> type[Kind]:
+    """Put inherited settings last in the signature of a dataclass, where its docstring has them."""
+
+    def find_depth(parameter):
+        return next(i for i, base in enumerate(kind.__mro__) if parameter.name in vars(base).get("__annotations__", ()))
+
+    init: Any = kind.__init__
+    self, *parameters = inspect.signature(init).parameters.values()
+    init.__signature__ = inspect.Signature([self, *sorted(parameters, key=find_depth)])
+    return kind
 
 
 def predict_by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):

@@ -229,7 +229,7 @@ class GaussianProcessChainPosterior(RowsPosterior):
             log_evidence=self.log_evidence,
             n_samples=self.n_samples,
             has_offset=self.has_offset,
-            _has_noise=self._rows.noise is not None,
+            _has_noise=self._has_noise,
             **shared,
         )
 

@@ -91,7 +91,7 @@ class FreeFactors(FreeSettings):
         values = np.exp(settings.prior) * np.array(units)
         return names, values.tolist(), np.diag(values)
 
-    def flat(self, x, i, _):
+    def flat(self, x, i, *_):
         """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""
         return "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
 

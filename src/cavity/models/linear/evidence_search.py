@@ -369,12 +369,15 @@ def _find_covariance(objective, x, bounds, value, job, slopes=None):
     vector, evaluations = objective.vector, objective.evaluations
     if len(x) > MAX_STANDARD_ERRORS:
         return *_know_nothing(len(x)), f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
-    is_flat, names = partial(_is_flat, evaluations, x, bounds, value), vector.describe(vector.unpack(x))[0]
+    is_flat, names = partial(_is_flat, evaluations, x, bounds, value, set()), vector.describe(vector.unpack(x))[0]
     return find_covariance(evaluations, x, bounds, names, is_flat, job, slopes)
 
 
-def _is_flat(evaluations, x, bounds, value, i):
-    """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false."""
+def _is_flat(evaluations, x, bounds, value, flat, i):
+    """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false.
+
+    Numbers of which that is so are added to the set `flat`.
+    """
     vector = evaluations.vector
     signs = (-1.0, 1.0) if x[i] - bounds[i, 0] <= bounds[i, 1] - x[i] else (1.0, -1.0)  # to the nearer bound first
     for sign in signs if np.isfinite(bounds[i, 0]) else ():
@@ -387,14 +390,18 @@ def _is_flat(evaluations, x, bounds, value, i):
         log_density = point.log_evidence + vector.log_prior(point.settings)[0]
         if point.converged and -log_density <= value + MIN_FALL_NATS:
             if i >= vector.n_prior or vector.warns_of_flat:
-                _warn_flat(vector, x, i, sign)
+                _warn_flat(vector, x, i, sign, flat)
+            flat.add(i)
             return True
     return False
 
 
-def _warn_flat(vector, x, i, sign):
+def _warn_flat(vector, x, i, sign, earlier):
     if i < vector.n_prior:
-        name, end, limit = vector.flat(x, i, sign)
+        description = vector.flat(x, i, sign, earlier)
+        if description is None:
+            return
+        name, end, limit = description
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, end = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,13 +29,12 @@ from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects, EffectsMixture
 from cavity.models.mixed.groups_out import OF_ROWS, LeavesGroupsOut
 from cavity.models.mixed.level_predictions import LevelPredictions
-from cavity.models.mixed.row_readers import NewRows, RowReader
+from cavity.models.mixed.row_readers import RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
-from cavity.models.point_moments import PointMoments, average_log_density
+from cavity.models.point_moments import PointMoments
 from cavity.models.predictive_densities import integrate_log_density
-from cavity.models.row_predictions import predict_rows
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
@@ -270,38 +269,6 @@ class MixedGLMPosterior(
             f = (rows @ effects.sample(count, rng).T).T
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
             yield draws, likelihood, check_within_range(f if base is None else f + base, "sample_y: the draws of f")
-
-    @predict_rows(on_collections=False)
-    def log_density(
-        self,
-        X: Data | NewRows,
-        y: ArrayLike | None = None,
-        *,
-        offset: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
-        missing: Literal["raise", "nan"] = "raise",
-    ) -> FloatArray:
-        """Log predictive density of new observations, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : data frame, array_like (n, D) or NewRows
-            Rows, as in the fit.
-        y : array_like (n,) or str, optional
-            Observations in the form of the likelihood; a formula names them.
-        offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
-        exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        missing : {"raise", "nan"}, default "raise"
-            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
-
-        Returns
-        -------
-        ndarray (n,)
-            log p(y | x, data).
-        """
-        return average_log_density(self.model.likelihood, *self._observe_new_rows(X, y, offset, exposure))
 
     def _observe_new_rows(self, X, y, offset, exposure):
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)

@@ -101,19 +101,23 @@ class FreeTerms(FreeSettings):
         parts = [m.pack(setting) for m, setting in pairs if m is not None]
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
-    def flat(self, x, i, sign):
+    def flat(self, x, i, sign, earlier):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
-        `sign` is positive where that is towards larger ones.
+        `sign` is positive where that is towards larger ones, `earlier` has the numbers before i of which this was said.
+        None for a correlation of an effect that is one of those.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])
         number = int(np.searchsorted(firsts, i, side="right")) - 1
-        first, one = firsts[number], self.open[number]
-        if one.vanishes(x[first : first + one.size], i - first):
-            meaning = "; the data show no variation of it"
-            return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
-        if not names[i].startswith("sd"):  # a share, a correlation or a length
+        first = firsts[number]
+        effects = self.open[number].correlated_effects(i - first)
+        if any(first + effect in earlier for effect in effects):
+            return None
+        if effects:
+            meaning = "; the data show no variation of one effect that others do not explain"
+            return names[i], f"{np.tanh(x[i]):.6g}", meaning
+        if not names[i].startswith("sd"):  # a share or a length
             return names[i], f"{values[i]:.6g}", ""
         meaning = "do not limit these effects" if sign > 0 else "show no such effect"
         return names[i], f"{values[i]:.2g}", f"; the data {meaning}"

@@ -33,6 +33,8 @@ def pytest_configure(config):
         sys.dont_write_bytecode = False
     if config.option.markexpr == "long":
         settings.load_profile("long")
+    else:  # threads of BLAS of several processes wait for each other, which takes a third of the time
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_collectstart():

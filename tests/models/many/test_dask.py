@@ -40,7 +40,7 @@ def bits_of(many):
 
 
 @pytest.mark.filterwarnings("ignore::cavity.errors.ConvergenceWarning")
-@pytest.mark.long_cases("one by one", "donors")
+@pytest.mark.long_cases("shared", "one by one", "donors")
 @pytest.mark.parametrize("name", MODELS)
 def test_workers_give_the_bits_of_threads(name, schedulers, monkeypatch, tmp_path):
     dask = pytest.importorskip("dask")

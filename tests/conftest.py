@@ -8,11 +8,13 @@ import gc
 import os
 import sys
 from collections import defaultdict
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import sizes
 
 settings.register_profile(
     "cavity",
@@ -95,6 +97,12 @@ def choose_from_product(items):
         chosen.append(items[best])
         left -= subsets[best]
     return chosen
+
+
+@pytest.fixture
+def set_sizes(monkeypatch):
+    """Set sizes at which code changes its way, by the names of their constants, until the test ends."""
+    return partial(sizes.set_sizes, monkeypatch)
 
 
 @pytest.fixture

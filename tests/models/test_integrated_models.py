@@ -10,7 +10,6 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LAST_BIT, OP
 import cavity
 from cavity import likelihoods
 from cavity.covariances import RBF
-from cavity.likelihoods.predictive import find_normal_mixture_quantiles
 from cavity.priors import LogNormal
 
 RNG = np.random.default_rng(23)
@@ -335,16 +334,6 @@ def test_many_quantiles_of_a_process_are_found_together(wave):
     below = np.tensordot(weights, stats.norm.cdf(q, means[..., None], sds[..., None]), 1)
     np.testing.assert_allclose(below, np.broadcast_to(p, below.shape), rtol=INTEGRAL)
     np.testing.assert_allclose(wave.quantile(rows[4:5], 0.025), q[4:5, 1], rtol=INTEGRAL)
-
-
-def test_quantiles_of_mixtures_with_known_parts():
-    """A law without variance has a step; equal laws without variance have one quantile."""
-    weights, q = np.array([0.25, 0.75]), np.array([0.1, 0.25 + 0.75 * 0.5])
-    means, variances = np.array([[3.0, 3.0], [1e3, 1e3]]), np.array([[0.0, 0.0], [4.0, 4.0]])
-    q = find_normal_mixture_quantiles(weights, q, means, variances)
-    np.testing.assert_allclose(q, [3.0, 1e3], rtol=INTEGRAL)
-    equal = find_normal_mixture_quantiles(weights, np.array([0.3]), np.full((2, 1), 5.0), np.zeros((2, 1)))
-    np.testing.assert_allclose(equal, 5.0, rtol=LAST_BIT)
 
 
 def test_prior_variances_are_integrated():

@@ -14,7 +14,6 @@ from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, SOLV
 
 import cavity
 from cavity import likelihoods
-from cavity.ep import dense
 
 SCHEDULES = ("parallel", "sequential")
 
@@ -629,12 +628,12 @@ def test_bad_counts_and_models():
 
 
 @pytest.mark.parametrize("d", [3, 70])
-def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
+def test_blocks_of_delayed_updates_are_the_sequential_schedule(set_sizes, d):
     likelihood, X, y = problem("Logit", n=150, d=d)
     weights = np.linspace(0.5, 2.0, 150)
     sweeps = {}
     for few_columns in (0, 1000):
-        monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", few_columns)
+        set_sizes(MAX_RANK_ONE_COLUMNS=few_columns)
         with pytest.warns(cavity.ConvergenceWarning):
             sweeps[few_columns] = GLM(likelihood).fit(X, y, schedule="sequential", sample_weight=weights, max_iter=1)
     assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=INTEGRAL, atol=SOLVES)

@@ -11,8 +11,6 @@ from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROO
 
 import cavity
 from cavity import likelihoods
-from cavity.models import integral
-from cavity.models.integration_designs import find_grid_step
 from cavity.priors import PC, HalfNormal, LogNormal, PCCorrelation, UniformCorrelation
 from cavity.terms import Autoregressive, Smooth
 
@@ -315,7 +313,7 @@ def test_messages_name_levels_and_groups(rare):
 
 def test_axes_of_a_grid_may_have_one_level():
     """A normal density in the log of one number, the points beside in the other without a density."""
-    z = find_grid_step(2) * np.arange(-5.0, 6.0)
+    z = 0.8 * np.arange(-5.0, 6.0)
     order = np.argsort(np.abs(z), kind="stable")
     weights, places = stats.norm.pdf(z[order]) / np.sum(stats.norm.pdf(z)), np.column_stack([z[order], 0.0 * z])
     values = np.column_stack([np.exp(0.3 * z[order]), np.full(11, 0.7)])
@@ -369,10 +367,10 @@ def test_marginals_of_a_mixture():
         marginal.quantile(1.0)
 
 
-def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch):
+def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch, set_sizes):
     """Where pairs of rows are too many, and the evidence is corrected by a sketch."""
-    monkeypatch.setattr(integral, "MAX_PAIRED_ROWS", 10)
-    monkeypatch.setattr(integral, "ROWS_PER_BLOCK", 7)
+    set_sizes(MAX_PAIRED_ROWS=10)
+    monkeypatch.setattr("cavity.models.integral.ROWS_PER_BLOCK", 7)
     model = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="mode", priors={"sd": HalfNormal(3.0)})
     posteriors = [model.fit(np.ones((100, 1)), BINARY, groups=GROUPS)]
     monkeypatch.undo()

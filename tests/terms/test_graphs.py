@@ -336,10 +336,7 @@ def test_polygons_and_weights_of_libpysal():
         (([("a", "b", "c")],), r"graph must be pairs of labels \(E, 2\).*got list of shape \(1, 3\)"),
         ((WEIGHTS,), "regions must have the labels of the rows of the matrix, 8 of them, got None"),
         ((WEIGHTS, "icar", list("abc")), r"graph must be a matrix \(n, n\) of the weights of 3 regions"),
-        (
-            (np.triu(WEIGHTS), "icar", REGIONS),
-            "graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back",
-        ),
+        ((np.triu(WEIGHTS), "icar", REGIONS), "graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back"),
         (({"a": ["b"], "b": []},), "graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back"),
         (({"a": ["b"]}, "icar", ["a"]), "graph must have pairs of the regions 'a', got one with 'b'"),
         (([("a", "a")],), "graph must have pairs of different regions, got 'a' with itself"),

@@ -217,7 +217,10 @@ def test_beyond_the_range_bands_grow(frame):
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("y ~ s(x, k=301)", r"k must be from 4 to 300, the number of different values, for s\(x\), got 301"),
+        (
+            "y ~ s(x, k=301)",
+            r"k of s\(x\) must be from 4 to 300, the number of different values of column 'x', got 301",
+        ),
         ("y ~ s(x, k=3)", "k must be at least 4"),
         ("y ~ s(c)", r"column 'c' must have different values for s\(c\), got 1 in every row"),
         ("y ~ s(x, period=-1)", "period must be"),

@@ -9,7 +9,7 @@ from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.results import format_count
-from cavity.cli import gaussian_processes, input_tables, regression_data
+from cavity.cli import data_table, gaussian_processes, input_tables, regression_data
 from cavity.cli.data_table import add_categories, drop_incomplete, list_first, read_coded_columns, reorder_as_fit
 from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
 from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
@@ -242,7 +242,7 @@ def load_state(path):
     if not isinstance(state, StreamingGPState):
         raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not a state of cavity fit streaming-gp")
     if state.classes is not None:  # numbers in the format of cells of a table
-        classes = (label if isinstance(label, str) else f"{label:g}" for label in state.classes)
+        classes = (label if isinstance(label, str) else data_table.format_number(label) for label in state.classes)
         rename_columns(state, state.columns, tuple(classes))
     return state
 

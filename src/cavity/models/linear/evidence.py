@@ -192,6 +192,12 @@ class LinearEvidence:
                 return find_slopes(self, point)
         raise ArithmeticError("passes do not settle near the maximum")
 
+    def find_curvature(self, x, free):
+        """Return minus the second derivatives of the log evidence and log prior near a maximum, (k, k), in some free
+        numbers; None where gradients have to show them.
+        """
+        return None
+
     def find_start(self, settings):
         """Return the sites that the last fit starts from."""
         return self.start

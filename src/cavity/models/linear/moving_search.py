@@ -72,7 +72,7 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             return None
         change = 0.0 if point.fit is None else float(point.fit.trace["change"][0])
         if informs:
-            information = point.information + _find_prior_information(evidence.vector, x)
+            information = point.information + find_prior_information(evidence.vector, x)
             if not np.isfinite(information).all():
                 return None
             inverse = _invert_information(information)
@@ -110,7 +110,7 @@ def _invert_information(information):
     return (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
 
 
-def _find_prior_information(vector, x):
+def find_prior_information(vector, x):
     """Return minus the second derivatives of the log density of the free numbers, by differences."""
     n = len(vector.log_prior(vector.unpack(x))[1])
     out = np.zeros((len(x), len(x)))

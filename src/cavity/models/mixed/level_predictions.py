@@ -136,14 +136,7 @@ class LevelPredictions(Predictions):
         """
         return super().expected(self.rows(X, groups, levels), **options)
 
-    def fitted(
-        self,
-        X: Data | NewRows,
-        *,
-        groups: Any = None,
-        levels: str = "known",
-        **options: Any,
-    ) -> FloatArray:
+    def fitted(self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any) -> FloatArray:
         """Return the mean of the observation of each row under the posterior, all rows of the fit included.
 
         Parameters

@@ -18,9 +18,11 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.linear.moving_search import find_prior_information
 from cavity.models.linear.separation import are_all_on_one_side
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
+from cavity.models.mixed.response import FixedPointResponse
 from cavity.models.search import SearchResult
 from cavity.priors import UniformCorrelation
 
@@ -163,6 +165,7 @@ class MixedEvidence(LinearEvidence):
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood
         self._first_sums = None, None  # first sites, and their sums over rows
+        self.last_point = None  # of `at`
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -181,7 +184,8 @@ class MixedEvidence(LinearEvidence):
         if self._last is not None and self._last[0] is self.start:
             self._renew_last(self.problem_at(settings).geometry(self.threads))
         self._last = None
-        return self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+        self.last_point = self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+        return self.last_point
 
     def _exact_at(self, settings, informs=False):
         """Return the `EvidencePoint` of Gaussian noise."""
@@ -266,6 +270,17 @@ class MixedEvidence(LinearEvidence):
     def settle_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
         return None if self.is_exact else super().settle_gradient(x, tol)
+
+    def find_curvature(self, x, free):
+        """See `LinearEvidence`: by the response of the fixed point, None where noise is Gaussian."""
+        if self.is_exact:
+            return None
+        try:
+            curvature = FixedPointResponse(self, x).find_curvature(free)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        of_prior = find_prior_information(self.vector, x)[np.ix_(free, free)]
+        return curvature + of_prior if curvature is not None and np.isfinite(curvature).all() else None
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""

@@ -8,7 +8,6 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, PRINTED
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning
-from cavity.models.many import problem as many_problem
 
 RNG = np.random.default_rng(12)
 OBSERVED = RNG.random((N, 8)) > 0.3
@@ -47,10 +46,11 @@ def test_each_response_is_its_fit_on_the_rows_it_has(name):
         np.testing.assert_allclose(many.prior_sd[number] ** 2, single.model.prior_variance, rtol=AT_REST)
 
 
+@pytest.mark.long_cases("False-True-negative-binomial")
 @pytest.mark.parametrize("likelihood", ["gaussian", "negative-binomial"])
 @pytest.mark.parametrize("is_mixed", [False, True])
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batch, monkeypatch):
+def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batch, set_sizes):
     Y = NOISY if likelihood == "gaussian" else DISPERSED
     kind, groups = (
         (cavity.MixedGLM("donor", likelihood, intercept=True), {"groups": {"donor": DONORS}})
@@ -58,7 +58,7 @@ def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batc
         else (cavity.GLM(likelihood, intercept=True), {})
     )
     if not is_batch:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     many = kind.fit_many(X, with_gaps(Y), missing="drop", sample_weight=WEIGHTS, **groups)
     assert many.converged.all()
     for number in NUMBERS:

@@ -236,15 +236,18 @@ def find_independent(X, columns):
     if not columns:
         return []
     scaled = X / np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
-    basis, out = np.linalg.qr(scaled)[0], []
+    first, out = np.linalg.qr(scaled)[0], []
+    n = first.shape[1]
+    vectors = np.empty((len(X), n + len(columns)), order="F")
+    vectors[:, :n] = first
     for column in columns:
-        unit = column / np.max(np.abs(column))
+        basis, unit = vectors[:, : n + sum(out)], column / np.max(np.abs(column))
         rest = unit - basis @ (basis.T @ unit)
         rest -= basis @ (basis.T @ rest)
         size = np.linalg.norm(rest)
         out.append(bool(size > MAX_DEPENDENT_SHARE * np.linalg.norm(unit)))
         if out[-1]:
-            basis = np.column_stack([basis, rest / size])
+            vectors[:, basis.shape[1]] = rest / size
     return out
 
 

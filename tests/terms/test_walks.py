@@ -283,10 +283,7 @@ def test_a_pedigree_by_formula():
         (lambda: Autoregressive("t", until=3), "until must be at least the last time, 14"),
         (lambda: Seasonal("t", 1), "period must be at least 2"),
         (lambda: Seasonal("t", 40), "must have more times than a cycle of 40, got 15"),
-        (
-            lambda: GivenPrecision("g", [[1.0, 2], [0, 1]], "uv"),
-            "must be symmetric, got 0 in row 1, column 0, and 2",
-        ),
+        (lambda: GivenPrecision("g", [[1.0, 2], [0, 1]], "uv"), "must be symmetric, got 0 in row 1, column 0, and 2"),
         (lambda: GivenPrecision("g", -TREE, "uvwx"), "must be positive definite, which it is not; null="),
         (lambda: GivenPrecision("g", TREE, "uvw"), "must be 4 different labels"),
         (lambda: GivenPrecision("g", TREE, "uvwx", null=[1.0] * 4), "must be a null space of Q"),

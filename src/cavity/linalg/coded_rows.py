@@ -26,7 +26,7 @@ from cavity.runs.executors import split_range
 _kernel = LazyModule("cavity._core.coded_rows")
 
 MAX_CODES = 1 << 10  # of a part: a table of pairs of codes stays near the cache
-ROWS_PER_CALL = 1 << 15  # of the kernel
+ROWS_PER_CALL = 1 << 18  # of the kernel: a table that another one takes the place of leaves the cache
 LEVELS_PER_CALL = 1 << 10
 
 
@@ -86,7 +86,9 @@ class CodedPairs(RowPairs):
         self.shape, self._parts, self._order = rows.shape, rows.parts, None
         self._codes, self._z, levels = np.ascontiguousarray(rows.codes), rows.z, rows.levels
         if levels is not None:
-            self._order = np.argsort(levels, kind="stable")
+            # sorted by counting, as short numbers are
+            short = levels if np.ptp(levels) >= 1 << 16 else (levels - np.min(levels)).astype(np.uint16)
+            self._order = np.argsort(short, kind="stable")
             levels, self._z = levels[self._order], rows.z[self._order]
             self._codes = np.ascontiguousarray(self._codes[:, self._order])
             begins = np.flatnonzero(np.diff(levels, prepend=-1))
@@ -206,7 +208,7 @@ class CodedPairs(RowPairs):
             for (j, k), table in tables:
                 _kernel.look_up_pairs(self._codes[j], self._codes[k], table, out, start, stop)
 
-        threads.run(add, split_range(self.shape[0], -(-self.shape[0] // ROWS_PER_CALL)))
+        threads.run(add, split_range(self.shape[0], max(threads.count, -(-self.shape[0] // ROWS_PER_CALL))))
 
     def _each_level(self, threads, kernel, values, out):
         """Call a kernel for all levels, some of them at a time."""

@@ -46,6 +46,7 @@ def test_each_response_is_its_fit_on_the_rows_it_has(name):
         np.testing.assert_allclose(many.prior_sd[number] ** 2, single.model.prior_variance, rtol=AT_REST)
 
 
+@pytest.mark.long_cases("False-True-negative-binomial")
 @pytest.mark.parametrize("likelihood", ["gaussian", "negative-binomial"])
 @pytest.mark.parametrize("is_mixed", [False, True])
 @pytest.mark.parametrize("is_batch", [False, True])

@@ -9,7 +9,6 @@ from support.tolerances import AT_REST, EARLY, SLOPES
 import cavity
 from cavity import likelihoods
 from cavity.linalg.row_pairs import RowPairs
-from cavity.models.mixed.terms import make_terms
 
 RNG = np.random.default_rng(3)
 N = 120
@@ -28,7 +27,7 @@ def test_wide_priors_settle_where_the_dense_model_does(name):
     likelihood, y, variance, covariances = CASES[name]
     settings = {"prior_variance": variance, "effect_covariances": covariances}
     posterior = cavity.MixedGLM(["g", "h"], likelihood, **settings).fit(X, y, groups=GROUPS)
-    terms = make_terms(["g", "h"], X, None, GROUPS)
+    terms = [reference.make_term(labels) for labels in GROUPS.values()]
     prior = reference.prior_covariance(np.full(3, variance), terms, list(covariances.values()))
     dense = GLM(likelihood, prior_variance=prior).fit(reference.rows(X, terms), y)
     assert posterior.converged
@@ -41,7 +40,7 @@ def test_rows_without_fixed_effects_start_from_the_prior():
     y = np.array([0, 1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1])
     model = cavity.MixedGLM("g", "probit", prior_variance=1.0, effect_covariances={"g": 1.0}, intercept=False)
     posterior = model.fit(days, y, groups=np.repeat(["a", "b", "c"], 4))
-    terms = make_terms("g", days, None, np.repeat(["a", "b", "c"], 4))
+    terms = [reference.make_term(np.repeat(["a", "b", "c"], 4))]
     prior = reference.prior_covariance(np.ones(1), terms, [1.0])
     dense = GLM(likelihoods.Probit(), prior_variance=prior).fit(reference.rows(days, terms), y)
     assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=AT_REST)

@@ -94,14 +94,13 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     always for remote points, the first two are scratch of the size of a block, so that memory stays that of the sites.
     """
     n, source = points.shape[0], points.data.source
-    log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
+    log_z, odds, value = (None, None, np.empty(n)) if values_only else np.empty((3, n))
     if points.data.kind == ON_WORKERS:
         runs = RemoteRuns(source)
         belief, remote_sites = (points.units, sites.tau, sites.rho), runs.put(sites.copy_spans(runs.spans))
         results, _ = runs.each(_evaluate_remote_run, belief, remote_sites)
         value, sums = (np.concatenate(parts) for parts in zip(*results, strict=True))
     else:
-        value = np.empty(n)
         broadcast = points.units, sites, fitted, (log_z, odds, value)
         parts = map_runs(_evaluate_local_run, broadcast, [source], threads, grain=points.most_blocks)
         sums = np.concatenate(list(parts))

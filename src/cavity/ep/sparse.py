@@ -135,11 +135,11 @@ class Kriging:
         units[np.arange(len(pins)), pins] = 1.0
         solved = solve(np.concatenate([A, units]))
         root, log_lost = _invert_root(A @ solved[: len(A)].T)
-        lost = root @ solved[: len(A)]
-        conditioned = solved[len(A) :] - lost[:, pins].T @ lost  # e'C
+        removed = root @ solved[: len(A)]
+        conditioned = solved[len(A) :] - removed[:, pins].T @ removed  # e'C
         pin_root, log_regained = _invert_root(np.eye(len(pins)) - size[:, None] * conditioned[:, pins] * size)
         pin_root = pin_root * size
-        return cls(constraints, root, lost, pin_root, pin_root @ conditioned, log_lost + log_regained)
+        return cls(constraints, root, removed, pin_root, pin_root @ conditioned, log_lost + log_regained)
 
     def apply(self, a):
         """Return the products of Cov a with vectors from those with S, (..., n)."""

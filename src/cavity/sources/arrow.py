@@ -294,9 +294,9 @@ def _opened(kind, path, name, article):
 def _part(path, reader, schema, sizes, name):
     """Return rows whose columns have been checked to have different names; the index of a pandas frame is none."""
     names = schema.names
-    twice = frames.find_repeated(names)
-    if twice is not None:
-        raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
+    repeated = frames.find_repeated(names)
+    if repeated is not None:
+        raise ValueError(f"{name}: {path} has two columns that are called {repeated!r}")
     labels = (schema.pandas_metadata or {}).get("index_columns", [])
     index = tuple(j for j, column in enumerate(names) if column not in labels)
     if not index:

@@ -70,8 +70,8 @@ class ManyInputs:
         if Y is None and annotated is None:
             raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
         if annotated is not None:
-            X, Y, known = annotated
-            names = known if names is None else names
+            X, Y, own_names = annotated
+            names = own_names if names is None else names
         responses = ResponseMatrix.open(Y, "Y", names)
         others = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2} | {"trials": trials}
         if "exposure" in others and not likelihood.takes_exposure:

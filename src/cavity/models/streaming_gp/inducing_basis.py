@@ -155,12 +155,12 @@ class InducingBasis:
             A, r, numbers, own = np.zeros((self.n, self.n), order="F"), np.zeros(self.n), np.zeros(5), sites.part(part)
             rest = prior[part], residual[part], own.tau, own.rho, own.fraction, NO_NUMBERS if own.y is None else own.y
             rows = np.empty((0, self.n)) if W is None else W[part]
-            done, known = 0, whitened or not self.n
-            if target is not None and not known:
+            done, has_rows = 0, whitened or not self.n
+            if target is not None and not has_rows:
                 done = rows_kernel.add_rows(target, X[part], self.factor, rows, False, *rest, A, r, numbers)
             if done < stop - start:
-                rows = rows if known else self.cross(X[part], threads, None if W is None else rows)
-                rows_kernel.add_rows(None, NO_ROWS, self.factor, rows, known, *rest, A, r, numbers)
+                rows = rows if has_rows else self.cross(X[part], threads, None if W is None else rows)
+                rows_kernel.add_rows(None, NO_ROWS, self.factor, rows, has_rows, *rest, A, r, numbers)
             return A, r, numbers
 
         return *merge(threads.run(task, split_rows(len(sites.rho), ROWS_PER_SUM)), _add_in_place), residual

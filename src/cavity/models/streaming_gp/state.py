@@ -395,9 +395,9 @@ class StreamingGPState(SparsePosterior):
             rows = (
                 f" by changes, {0.5 * information.gap / information.n:.2g} a row in all (tolerance {model.tolerance:g})"
             )
-        lost = f"{self.information_lost:.3g} nats{rows}"
+        loss = f"{self.information_lost:.3g} nats{rows}"
         if self._now.history.changed:
-            lost += f"; with changed settings {self.information_lost_bound:.3g} at most"
+            loss += f"; with changed settings {self.information_lost_bound:.3g} at most"
         worst = [] if self.converged else [("worst update", f"NOT CONVERGED: {self.worst_update}")]
         return format_table(
             f"StreamingGPState: {type(model.likelihood).__name__}, {format_count(self.n_samples, 'row')}, "
@@ -408,7 +408,7 @@ class StreamingGPState(SparsePosterior):
                 ("likelihood", shorten_repr(model.likelihood)),
                 ("mean", shorten_repr(np.asarray(model.mean).tolist())),
                 *list_name_rows(self),
-                ("lost", lost),
+                ("lost", loss),
                 ("last update", f"{method}, {done}"),
                 *worst,
             ],

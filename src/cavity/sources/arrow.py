@@ -1,7 +1,7 @@
 """Rows of Parquet and Arrow files and of Arrow datasets; needs pyarrow, which is imported where these are given.
 
 A file is read group by group (row groups of Parquet, batches of Arrow; small ones after each other together), each
-in small batches of some columns. A reader that continues after its last row reads every byte once; one that jumps begins
+in batches of some columns. A reader that continues after its last row reads every byte once; one that jumps begins
 with the group of its row. A thread keeps its open file for later passes.
 """
 

@@ -254,10 +254,7 @@ def test_bad_observations_are_named(likelihood, y, message):
         (lambda: likelihoods.Weibull(1.0, "rate"), "effect must be one of 'time', 'hazard', got 'rate'"),
         (lambda: likelihoods.Tweedie(2.0, 1.0), r"power must be in \(1, 2\), got 2.0"),
         (lambda: likelihoods.AsymmetricLaplace(0.0), r"quantile_level must be in \(0, 1\), got 0.0"),
-        (
-            lambda: likelihoods.LogLogistic(1.0).conditional_mean(0.0),
-            "shape = 1 have no mean, only with > 1",
-        ),
+        (lambda: likelihoods.LogLogistic(1.0).conditional_mean(0.0), "shape = 1 have no mean, only with > 1"),
         (lambda: likelihoods.LogLogistic(2.0).moments(0.0, 1.0), "shape = 2 have no finite variance, only with > 2"),
         (lambda: likelihoods.Gamma().log_p(1.0, 0.0), "shape of Gamma is open"),
     ],

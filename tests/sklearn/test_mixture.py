@@ -24,11 +24,7 @@ from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
 TYPES = pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 PRIORS = pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distribution"])
 STARTS = pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
-ALL = pytest.mark.parametrize(
-    "estimator",
-    [BayesianGaussianMixture(), GaussianMixture()],
-    ids=["bayes", "likelihood"],
-)
+ALL = pytest.mark.parametrize("estimator", [BayesianGaussianMixture(), GaussianMixture()], ids=["bayes", "likelihood"])
 GAUSSIANS = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_")
 FACTORS = ("mean_precision_", "degrees_of_freedom_", "weight_concentration_")
 

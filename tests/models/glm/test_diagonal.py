@@ -116,14 +116,7 @@ def test_ep_is_its_twin(weighted, power):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "likelihood",
-    [
-        PROBIT,
-        likelihoods.Logit(),
-        likelihoods.Poisson(),
-        likelihoods.StudentT(),
-        likelihoods.Clutter(),
-        Cauchy(),
-    ],
+    [PROBIT, likelihoods.Logit(), likelihoods.Poisson(), likelihoods.StudentT(), likelihoods.Clutter(), Cauchy()],
 )
 def test_adf_matches_moments_on_a_grid(likelihood):
     """Two weights, three rows: each time the moments of prior times likelihood, integrated over the plane."""

@@ -37,11 +37,7 @@ def problem(name, n=25, d=3, seed=0):
             X,
             np.digitize(f + rng.normal(size=n), [-1.0, 0.5]),
         ),
-        "Interval": lambda: (
-            likelihoods.Interval(0.5),
-            X,
-            np.column_stack([f - rng.random(n), f + rng.random(n)]),
-        ),
+        "Interval": lambda: (likelihoods.Interval(0.5), X, np.column_stack([f - rng.random(n), f + rng.random(n)])),
         "Poisson": lambda: (likelihoods.Poisson(), X, rng.poisson(np.exp(f))),
         "NegativeBinomial": lambda: (likelihoods.NegativeBinomial(2.0), X, rng.poisson(np.exp(f))),
         "Laplace": lambda: (likelihoods.Laplace(0.7), X, f + rng.laplace(size=n)),
@@ -349,13 +345,7 @@ def hard_problems():  # (name, X, y, likelihood, prior variance)
     for seed in range(2):  # many more sites than weights
         rng = np.random.default_rng(200 + seed)
         X = rng.normal(size=(3000, 2))
-        yield (
-            f"many {seed}",
-            X,
-            np.where(X @ [1, -1] + rng.normal(size=3000) > 0, 1, -1),
-            likelihoods.Probit(),
-            1e4,
-        )
+        yield (f"many {seed}", X, np.where(X @ [1, -1] + rng.normal(size=3000) > 0, 1, -1), likelihoods.Probit(), 1e4)
     for seed in range(6):  # outliers under heavy tails: several modes
         rng = np.random.default_rng(300 + seed)
         X = design(40, 3, seed)

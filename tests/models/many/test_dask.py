@@ -27,10 +27,7 @@ def schedulers():
     """The local schedulers, and a client."""
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with (
-        distributed.LocalCluster(**options) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield {"sync": "sync", "threads": "threads", "client": client}
 
 
@@ -39,7 +36,7 @@ def bits_of(many):
 
 
 @pytest.mark.filterwarnings("ignore::cavity.errors.ConvergenceWarning")
-@pytest.mark.long_cases("one by one", "donors")
+@pytest.mark.long_cases("shared", "one by one", "donors")
 @pytest.mark.parametrize("name", MODELS)
 def test_workers_give_the_bits_of_threads(name, schedulers, set_sizes, tmp_path):
     dask = pytest.importorskip("dask")

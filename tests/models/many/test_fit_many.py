@@ -504,7 +504,7 @@ REFUSED = {
     "no trials": (
         lambda _: cavity.GLM("binomial").fit_many(X, COUNTS),
         ValueError,
-        "trials are wanted by Binomial, got None",
+        "trials are required by Binomial, got None",
     ),
     "trials": (
         lambda m: m.fit_many(X, COUNTS, trials=COUNTS),
@@ -588,7 +588,7 @@ class Killed(BaseException):
     """What ends a fit from outside."""
 
 
-@pytest.mark.long_cases("dispersion-9")
+@pytest.mark.long_cases("dispersion-2", "dispersion-9")
 @pytest.mark.parametrize(("share", "after"), [(None, 3), ("dispersion", 2), ("dispersion", 9)])
 def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, set_sizes, tmp_path):
     set_sizes(MAX_BATCH_RESPONSES=4)
@@ -623,6 +623,7 @@ def simulate(count, rows, seed):
     return {"dose": dose}, rng.poisson(rng.gamma(dispersion, mean / dispersion)).astype(float), effect, dispersion
 
 
+@pytest.mark.long
 def test_shared_priors_are_found_and_calibrate():
     pytest.importorskip("formulae")
     count = 600
@@ -647,6 +648,7 @@ def test_shared_priors_are_found_and_calibrate():
     assert np.sqrt(np.mean((columns["mean"] - effect) ** 2)) < np.sqrt(np.mean((apart.mean[:, 1] - effect) ** 2))
 
 
+@pytest.mark.long_cases("shared")
 @pytest.mark.filterwarnings("ignore:.*y has zeros only")
 @pytest.mark.parametrize("kind", ["shared", "known"])
 def test_intervals_and_s_values_are_calibrated(kind):
@@ -745,6 +747,7 @@ def test_more_responses_than_memory_has_names_for_are_refused_with_their_size():
         cavity.GLM("poisson", intercept=True).fit_many(X, Endless())
 
 
+@pytest.mark.long_cases("mixed-True")
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("kind", ["glm", "mixed"])
 def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(kind, learns):

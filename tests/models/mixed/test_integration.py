@@ -100,11 +100,11 @@ def test_a_linear_model_by_its_evidence():
     model = cavity.MixedGLM("g", "gaussian", prior_variance=4.0, priors=priors, integrate="grid")
     posterior = model.fit(np.ones((32, 1)), y, groups={"g": groups})
     same = groups[:, None] == groups
-    logs = np.linspace(-6.0, 2.0, 161), np.linspace(-1.5, 1.8, 111)
-    log_joint = np.empty((161, 111))
+    logs = np.linspace(-6.0, 2.0, 81), np.linspace(-1.5, 1.8, 57)
+    log_joint = np.empty((81, 57))
     for i, a in enumerate(logs[0]):
         covariance = 4.0 + np.exp(2.0 * a) * same + np.exp(logs[1])[:, None, None] * np.eye(32)
-        quadratic = np.linalg.solve(covariance, np.broadcast_to(y[:, None], (111, 32, 1)))[..., 0] @ y
+        quadratic = np.linalg.solve(covariance, np.broadcast_to(y[:, None], (57, 32, 1)))[..., 0] @ y
         log_joint[i] = -0.5 * (np.linalg.slogdet(covariance)[1] + quadratic + 32.0 * np.log(2.0 * np.pi))
         log_joint[i] += stats.expon(scale=1.0 / PC(2.0).rate).logpdf(np.exp(a)) + a + stats.norm().logpdf(logs[1])
     joint = np.exp(log_joint)
@@ -121,6 +121,7 @@ def test_a_linear_model_by_its_evidence():
     assert result["noise_variance"] == pytest.approx(mean, rel=0.01)
 
 
+@pytest.mark.long
 def test_a_design_over_three_hyperparameters():
     """An autoregression with noise: the design beside a grid over the same free numbers."""
     t = np.arange(60)

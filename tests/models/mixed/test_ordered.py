@@ -169,10 +169,7 @@ def test_intercept_false_of_a_formula():
 
 def test_a_constant_column_beside_open_thresholds_is_warned_of():
     ones = np.column_stack([np.ones(N), X])
-    for fit in (
-        lambda: cavity.GLM(ORDERED).fit(ones, Y),
-        lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G),
-    ):
+    for fit in (lambda: cavity.GLM(ORDERED).fit(ones, Y), lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G)):
         with pytest.warns(SettingsWarning, match="X is constant and open thresholds stand for the intercept"):
             fit()
 

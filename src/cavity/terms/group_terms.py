@@ -245,7 +245,7 @@ class MultiMembership(StructuredTerm):
     def name(self) -> str:
         """The term as formulas have it."""
         own = f"mm({', '.join(map(str, self.groups))})"
-        return own if self.effects is None else self.effects.name.replace(f"| {self.groups[0]})", f"| {own})")
+        return own if self.effects is None else self.effects.name.replace(f"| {self.groups[0]}", f"| {own}")
 
     @property
     def variables(self) -> tuple[str | int, ...]:

@@ -23,7 +23,7 @@ from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
-MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if they are asked to
+MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if their number is given
 MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
 

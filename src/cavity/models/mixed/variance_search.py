@@ -311,8 +311,8 @@ class MixedEvidence(LinearEvidence):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""
         if not self.is_exact:
             return self.start
-        rows, weights, noise = self.problem.sites.rows, self.problem.sites.weights, settings.likelihood.noise_variance
-        return weights * rows.y / noise, weights / noise
+        precisions = self.problem.sites.weights / settings.likelihood.noise_variance
+        return precisions * self.problem.sites.rows.y, precisions  # as matched: the first sweep leaves them alone
 
     def likelihood_gradient(self, point, free):
         """Derivatives in the free numbers of the likelihood."""

@@ -124,8 +124,8 @@ class RowSums:
             square[:, rows, columns] = second
             square[:, columns, rows] = second
             return cls(counts, first, square, counts[:, None])
-        seen = second[:, dim:] if second.shape[1] > dim else counts[:, None]
-        return cls(counts, first, second[:, :dim], seen)
+        weights = second[:, dim:] if second.shape[1] > dim else counts[:, None]
+        return cls(counts, first, second[:, :dim], weights)
 
     def parts(self):
         """Return the four arrays."""

@@ -195,29 +195,19 @@ class CodedPairs(RowPairs):
             out[self._level_columns] += np.add.reduceat(self._z * tau, self._level_indptr[:-1])
         return out
 
-<<<<<<< HEAD
     def _add_codes(self, values, threads):
         """Return the sums of values of the stored rows by the codes of each part, a list."""
         sums = [np.zeros(part.shape[0]) for part in self._parts]
         threads.run(_kernel.add_codes, [(codes, values, out) for codes, out in zip(self._codes, sums, strict=True)])
         return sums
 
-    def _look_up(self, alone, threads, out, tables=()):
-=======
     def _look_up(self, numbers, threads, out, tables=()):
->>>>>>> main
         """Add the numbers of the codes of each row, (m_j,) of each part, and those of pairs, to rows `out` (N,)."""
         tables = list(tables)
 
         def add(start, stop):
-<<<<<<< HEAD
-            for codes, numbers in zip(self._codes, alone, strict=True):
-                _kernel.look_up(codes, numbers, out, start, stop)
-=======
-            rows = slice(start, stop)
-            for codes, part in zip(self._codes, numbers, strict=True):
-                out[rows] += part[codes[rows]]
->>>>>>> main
+            for codes, of_codes in zip(self._codes, numbers, strict=True):
+                _kernel.look_up(codes, of_codes, out, start, stop)
             for (j, k), table in tables:
                 _kernel.look_up_pairs(self._codes[j], self._codes[k], table, out, start, stop)
 

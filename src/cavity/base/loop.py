@@ -92,7 +92,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         n_iter, best, waited = (last[name].copy() for name in ("n_iter", "best", "waited"))
         active = status == MAX_ITER_STATUS
     while True:
-        if changes and job.is_heard:  # reported again after a kill: the last report may not have arrived
+        if changes and job.has_receivers:  # reported again after a kill: the last report may not have arrived
             sweeps_left = partial(_estimate_sweeps_left, changes, options)
             if job.report(len(changes), change=changes[-1].max, rows=n_rows, left=sweeps_left):
                 status[active] = STOPPED_STATUS

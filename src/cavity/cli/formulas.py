@@ -21,7 +21,7 @@ OPTIONS_WITHOUT_FORMULA = ("target", "features", "categorical", "trials", "no_in
 
 
 class TableColumns(Mapping):
-    """The columns of a table by their names, each read when it is asked for; those without a name are left out.
+    """The columns of a table by their names, each read when it is used; those without a name are left out.
 
     `hidden` are further columns that are left out.
     """

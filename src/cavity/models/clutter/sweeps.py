@@ -38,7 +38,7 @@ class Visits:
 
     @classmethod
     def checked(cls, order, rng, n):
-        """Return the visits of n rows that a user asked for."""
+        """Return the visits of n rows that a user requested."""
         if isinstance(order, str):
             arrays.check_choice(order, "order", ("random",))
             if rng is None:

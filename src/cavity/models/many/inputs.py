@@ -63,7 +63,7 @@ class ManyInputs:
         columns = dict(columns)
         trials = columns.pop("trials")
         if (trials is not None) != likelihood.takes_trials:
-            verb = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
+            verb = "are required by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
             got = "None" if trials is None else type(trials).__name__
             raise arrays.error_of("trials", f"{verb} {type(likelihood).__name__}, got {got}")
         annotated = split_annotated(X) if Y is None else None

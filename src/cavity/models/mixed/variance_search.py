@@ -284,9 +284,9 @@ class MixedEvidence(LinearEvidence):
         self.start = new
         return sums
 
-    def settle_gradient(self, x, tol):
+    def find_converged_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
-        return None if self.is_exact else super().settle_gradient(x, tol)
+        return None if self.is_exact else super().find_converged_gradient(x, tol)
 
     def find_curvature(self, x, free):
         """See `LinearEvidence`: by the response of the fixed point, None where noise is Gaussian."""

@@ -106,7 +106,7 @@ def open_minibatch(rows, name, missing):
 
 
 def check_rows(source, threads, missing, digested=False):
-    """Return minimum, maximum and mean of the columns, how many values of each were seen, and the digest if wanted."""
+    """Return minimum, maximum and mean of the columns, how many values of each were seen, and a digest on request."""
     try:
         low, high, mean, *more = source.summary(threads, missing, digested)
         return low, high, mean, *(more if missing else (np.full(source.n_features, source.n_rows), *more))

@@ -244,14 +244,14 @@ class Information:
         """The sums with the constant for the first, (5,): they add up over sets of rows."""
         return np.array([self.constant, self.n, self.squares, self.gap, 0.0])
 
-    def copy(self, room=None):
-        """Return a copy that shares no memory, in the arrays of `room` if that is given."""
+    def copy(self, buffer=None):
+        """Return a copy that shares no memory, in the arrays of `buffer` if that is given."""
         names = ("A", "r", "sums", "factor", "c")
-        if room is None:
+        if buffer is None:
             return Information(*(getattr(self, name).copy(order="F") for name in names))
         for name in names:
-            np.copyto(getattr(room, name), getattr(self, name))
-        return room
+            np.copyto(getattr(buffer, name), getattr(self, name))
+        return buffer
 
     def factorise(self):
         """Return the factor with B factorised; NotPositiveDefiniteError if that has no Cholesky triangle."""

@@ -192,7 +192,7 @@ class StreamingGPState(SparsePosterior):
         ConvergenceWarning
             If EP or the search for settings did not come to rest.
         SettingsWarning
-            If the new rows speak against the settings. With learn, if what is known of the rows before holds settings
+            If the new rows contradict the settings. With learn, if what is known of the rows before holds settings
             that the new ones would leave by far. Without, if rows are much farther from what was predicted for them
             than the settings allow: Gaussian noise and alpha = 0 are judged by 50 rows or more at a time, however they
             come, and the mean of their squared distances, which the settings say is 1, is then above 2. Batches of

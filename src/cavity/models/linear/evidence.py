@@ -192,6 +192,10 @@ class LinearEvidence:
                 return find_slopes(self, point)
         raise ArithmeticError("passes do not converge near the maximum")
 
+    def estimate_change(self, settings):
+        """Return about how the log evidence of the last point changes to some settings, nan where that is unknown."""
+        return np.nan
+
     def find_curvature(self, x, free):
         """Return minus the second derivatives of the log evidence and log prior near a maximum, (k, k), in some free
         numbers; None where gradients have to show them.

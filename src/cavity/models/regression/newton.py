@@ -35,10 +35,7 @@ class NewtonAscent:
         self._factor, self._target = factor, target
         model, prior, size = self._model, self._prior, factor.shape[1]
         added = prior.added.size
-        self._group, self._fixed = (
-            np.full(size, -1, dtype=np.int64),
-            np.append(prior.added, np.ones(size - added)),
-        )
+        self._group, self._fixed = np.full(size, -1, dtype=np.int64), np.append(prior.added, np.ones(size - added))
         n_alpha, n_weights = 0, 1.0
         if not prior.is_learnt:
             self._fixed[added:] = prior.precisions

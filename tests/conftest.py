@@ -1,7 +1,7 @@
 """Shared fixtures and hypothesis profiles: reproducible runs, no time limits on shared machines.
 
 `-m long` runs the tests marked long, the cases that the default run leaves out (of products of parameters, outside
-samples, named by `long_cases`), and, on many more examples, all properties.
+samples, named by `long_cases`), and, on many more examples, all properties and the tests marked more_draws.
 """
 
 import gc
@@ -13,19 +13,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-from support import sizes
-
-settings.register_profile(
-    "cavity",
-    max_examples=15,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
-settings.register_profile("long", settings.get_profile("cavity"), max_examples=2000)
-settings.load_profile("cavity")
 
 
 def pytest_configure(config):
@@ -33,10 +20,20 @@ def pytest_configure(config):
         sys.pycache_prefix = str(Path(__file__).parent.parent / "build" / "bytecode")
         os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
         sys.dont_write_bytecode = False
-    if config.option.markexpr == "long":
-        settings.load_profile("long")
-    else:  # threads of BLAS of several processes wait for each other, which takes a third of the time
+    is_long = config.option.markexpr == "long"
+    if not is_long:  # threads of BLAS of several processes wait for each other, which takes a third of the time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile(
+        "cavity",
+        max_examples=2000 if is_long else 15,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
+    settings.load_profile("cavity")
 
 
 def pytest_collectstart():
@@ -64,7 +61,8 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker("long")
     if config.option.markexpr == "long":
         for item in items:
-            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+            if is_property or item.get_closest_marker("more_draws"):
                 item.add_marker("long")
 
 
@@ -102,6 +100,8 @@ def choose_from_product(items):
 @pytest.fixture
 def set_sizes(monkeypatch):
     """Set sizes at which code changes its way, by the names of their constants, until the test ends."""
+    from support import sizes
+
     return partial(sizes.set_sizes, monkeypatch)
 
 

@@ -1,7 +1,8 @@
 """Shared fixtures and hypothesis profiles: reproducible runs, no time limits on shared machines.
 
 `-m long` runs the tests marked long, the cases that the default run leaves out (of products of parameters, outside
-samples, named by `long_cases`), and, on many more examples, all properties and the tests marked more_draws.
+samples, named by `long_cases`), and, on many more examples, all properties and the tests marked more_draws. The
+default run has cases without fixtures together in one test.
 """
 
 import gc
@@ -46,6 +47,14 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure(config):
+    if config.pluginmanager.hasplugin(
+        "dsession"
+    ):  # the process that has all reports, through which pytest looks at the end
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is not marked
 def pytest_collection_modifyitems(config, items):
     cases = defaultdict(list)
@@ -64,6 +73,51 @@ def pytest_collection_modifyitems(config, items):
             is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
             if is_property or item.get_closest_marker("more_draws"):
                 item.add_marker("long")
+    elif has_all and not config.option.keyword:  # where cases are chosen by their names, each is a test
+        items[:] = merge_cases(items)
+
+
+def has_plain_cases(item):
+    """Whether a case needs nothing but its values."""
+    return (
+        isinstance(item.parent, pytest.Module)
+        and set(item.fixturenames) == set(item.callspec.params if hasattr(item, "callspec") else {"none"})
+        and not item.callspec.marks
+        and not getattr(item.obj, "is_hypothesis_test", False)
+        and not {marker.name for marker in item.iter_markers()} & {"long", "more_draws", "skip", "skipif", "xfail"}
+    )
+
+
+def merge_cases(items):
+    """Return tests with all cases of one that has no fixtures as one test: each test takes two milliseconds."""
+    groups, merged = {}, []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if not has_plain_cases(item):
+            merged.append(item)
+        elif name in groups:
+            groups[name].append(item)
+        else:
+            groups[name] = [item]
+            run = partial(run_cases, groups[name])
+            run.pytestmark = [marker for marker in item.own_markers if marker.name != "parametrize"]
+            merged.append(pytest.Function.from_parent(item.parent, name=item.originalname, callobj=run))
+    return merged
+
+
+def run_cases(items):
+    """Run cases one after the other; a failure names its case, which can be run by itself under that name."""
+    skips = []
+    for item in items:
+        try:
+            item.obj(**item.callspec.params)
+        except pytest.skip.Exception as skip:
+            skips.append(skip)
+        except BaseException as error:
+            error.add_note(f"in the case {item.nodeid}")
+            raise
+    if len(skips) == len(items):
+        raise skips[0]
 
 
 def choose_default_cases(items):

@@ -64,7 +64,7 @@ def test_columns_are_found_by_name(model, tmp_path):
             with pytest.raises(ValueError, match="columns of the fit: 'dose' missing; there is 'smokes', 'age'"):
                 method(item, turned[["smokes", "age"]])
             np.testing.assert_array_equal(method(item, NEW.assign(height=1.0)), expected)
-            with pytest.raises(ValueError, match="but .* has two that are called 'age'"):
+            with pytest.raises(ValueError, match="but .* has two columns 'age'"):
                 method(item, NEW[["age", "age", "dose", "smokes"]])
 
 

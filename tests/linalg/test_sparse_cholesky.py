@@ -313,7 +313,7 @@ def test_entries_outside_the_pattern_are_refused():
 @pytest.mark.parametrize("bad", [[0], [59], [70, 31, 86], [5, 6, 7, 8]])
 @pytest.mark.parametrize("natural", [False, True])
 def test_the_pivot_that_is_not_positive_is_named(bad, natural, task, monkeypatch):
-    """The first one in the order that was asked for, as in dense algebra, in the numbers of the matrix."""
+    """The first one in the requested order, as in dense algebra, in the numbers of the matrix."""
     monkeypatch.setattr(sparse_cholesky, "PRODUCTS_PER_TASK", task)
     monkeypatch.setattr(sparse_cholesky, "MIN_LARGE_PRODUCTS", task)
     matrix = MATRICES["crossed"].copy()

@@ -128,7 +128,7 @@ class SparseCholesky:
     n, n_entries : int
         Size of the matrix, and of `values`.
     order : ndarray of int32 (n,)
-        Pivots in the order in which they are eliminated: the one that was asked for, up to changes that leave L as it
+        Pivots in the order in which they are eliminated: the requested one, up to changes that leave L as it
         was.
     """
 
@@ -150,7 +150,7 @@ class SparseCholesky:
         post = np.empty(n, np.int32)
         _analysis.postorder(parent, last_first, np.empty(n + 1, np.int32), np.empty(n, np.int32), post)
         self.order = self._given[post]
-        self._rank = post  # place of each pivot in the order that was asked for
+        self._rank = post  # place of each pivot in the requested order
         self._place, at, earlier, parent, counts = _find_tree(indptr, indices, self.order)
         first, rows = np.empty(n + 1, np.int32), np.empty(n, np.int32)
         S = _analysis.supernodes(parent, counts, np.array([CALL_COST, SPREAD_COST, ENTRY_COST]), first, rows)
@@ -234,7 +234,7 @@ class SparseCholesky:
     def factor(self, values, threads):
         """Replace the matrix by its factor L; return 0 or the number, from 1, of a row whose pivot is not positive.
 
-        That is the first one in the order that was asked for. What stands in `values` then is of no use.
+        That is the first one in the requested order. What stands in `values` then is of no use.
         """
         failed = np.zeros(len(self._starts) - 1, np.int32)
         work = self._work(threads, self._tile)

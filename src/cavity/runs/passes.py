@@ -23,7 +23,7 @@ from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
-MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if they are asked to
+MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if their number is given
 MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
 
@@ -94,11 +94,18 @@ def _is_single_block(layout, sources):
     return layout.block_count == 1 and all(source is None or source.in_memory for source in sources)
 
 
+def read_single_block(*sources):
+    """Return the rows of sources, None for None, where all are one block in memory; else None."""
+    layout = _layout_of(sources)
+    if not _is_single_block(layout, sources):
+        return None
+    local = threading.local()
+    return [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
+
+
 def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without the setup of several blocks."""
-    local = threading.local()
-    arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
-    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, read_single_block(*sources))
     if job is not None:
         job = job if stage is None else job.stage(stage)
         job.report_share(1, 1, layout.n_rows, is_total=stage is not None)

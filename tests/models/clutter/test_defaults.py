@@ -1,4 +1,4 @@
-"""Settings of the clutter model from data, and data that speak against settings."""
+"""Settings of the clutter model from data, and data that contradict settings."""
 
 import numpy as np
 import pytest

@@ -504,7 +504,7 @@ REFUSED = {
     "no trials": (
         lambda _: cavity.GLM("binomial").fit_many(X, COUNTS),
         ValueError,
-        "trials are wanted by Binomial, got None",
+        "trials are required by Binomial, got None",
     ),
     "trials": (
         lambda m: m.fit_many(X, COUNTS, trials=COUNTS),

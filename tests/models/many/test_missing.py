@@ -25,7 +25,7 @@ def with_gaps(Y):
     return np.where(OBSERVED, Y[:, :8], np.nan)
 
 
-def fit_alone(model, Y, number, **options):
+def fit_single(model, Y, number, **options):
     """Fit the rows that a response has."""
     rows = OBSERVED[:, number]
     options |= {name: options[name][rows] for name in ("sample_weight", "offset") if name in options}
@@ -41,7 +41,7 @@ def test_each_response_is_its_fit_on_the_rows_it_has(name):
     many = model.fit_many(X, with_gaps(Y), missing="drop", **options)
     assert many.converged.all()
     for number in NUMBERS:
-        single = fit_alone(model, Y, number, **options)
+        single = fit_single(model, Y, number, **options)
         assert_alike(many, number, single, EARLY if name == "student" else AT_REST)
         np.testing.assert_allclose(many.prior_sd[number] ** 2, single.model.prior_variance, rtol=AT_REST)
 
@@ -62,7 +62,7 @@ def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batc
     many = kind.fit_many(X, with_gaps(Y), missing="drop", sample_weight=WEIGHTS, **groups)
     assert many.converged.all()
     for number in NUMBERS:
-        single = fit_alone(kind, Y, number, sample_weight=WEIGHTS)
+        single = fit_single(kind, Y, number, sample_weight=WEIGHTS)
         assert many.log_evidence[number] >= single.log_evidence - PRINTED
         assert_alike(many, number, single, EXPANSION)
 
@@ -74,7 +74,7 @@ def test_random_effects_of_given_variance_are_a_fit_alone():
     )
     many = model.fit_many(X, with_gaps(Y), groups={"donor": DONORS}, missing="drop", tol=1e-12)
     for number in NUMBERS:
-        assert_alike(many, number, fit_alone(model, Y, number, tol=1e-12), AT_REST)
+        assert_alike(many, number, fit_single(model, Y, number, tol=1e-12), AT_REST)
     effects = dict(zip(many.effect_names, many.mean[5, 3:], strict=True))
     assert effects["2 | donor"] == 0.0  # the prior's, as no row has this level
     np.testing.assert_allclose(many.of(5).effects("donor").columns["sd"][2], np.sqrt(0.3), rtol=EARLY)

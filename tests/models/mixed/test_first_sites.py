@@ -8,6 +8,7 @@ from support.tolerances import AT_REST, EARLY, SLOPES
 
 import cavity
 from cavity import likelihoods
+from cavity.linalg.row_pairs import RowPairs
 
 RNG = np.random.default_rng(3)
 N = 120
@@ -43,3 +44,16 @@ def test_rows_without_fixed_effects_start_from_the_prior():
     prior = reference.prior_covariance(np.ones(1), terms, [1.0])
     dense = GLM(likelihoods.Probit(), prior_variance=prior).fit(reference.rows(days, terms), y)
     assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=AT_REST)
+
+
+def test_the_search_with_gaussian_noise_leaves_sites_that_a_sweep_does_not_move(monkeypatch):
+    """So that their sums and the posterior are found once after it, with the bits of a second time."""
+    sums = []
+    monkeypatch.setattr(
+        RowPairs, "transposed", lambda self, *args, do=RowPairs.transposed: sums.append(1) or do(self, *args)
+    )
+    y = F + RNG.normal(size=N)
+    weights = np.where(np.arange(N) < 20, 0.3, 1.0)
+    posterior = cavity.MixedGLM(["g", "h"], "gaussian").fit(X, y, groups=GROUPS, sample_weight=weights)
+    assert posterior.trace["change"].tolist() == [0.0]
+    assert len(sums) == 2  # before the search and after it

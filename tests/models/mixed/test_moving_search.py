@@ -155,3 +155,29 @@ def test_a_search_without_a_maximum_says_so_as_one_around_fits(set_sizes):
     set_sizes(MIN_MOVED_ROWS=100)
     posterior = cavity.MixedGLM("y ~ x + (1 | g)", "gaussian").fit(draw_rows(300) | {"y": np.full(300, 3.0)})
     assert posterior.status.startswith("the log evidence has no maximum")
+
+
+@pytest.mark.parametrize("bins", [None, 1000])
+def test_searches_that_begin_on_some_rows_end_where_those_of_all_do(bins, monkeypatch):
+    """With an effect that vanishes, whose sd goes as far as steps lead, and the search from all rows as a fallback."""
+    rng = np.random.default_rng(4)
+    x, z, g = rng.uniform(size=6000), rng.uniform(size=6000), rng.integers(60, size=6000)
+    f = np.sin(6.0 * x) + 0.4 * z + 0.5 * rng.normal(size=60)[g]
+    table = {"x": x, "z": z, "g": g, "counts": rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(f)))}
+    model = cavity.MixedGLM("counts ~ s(x, k=12) + s(z, k=12) + (1 | g)", "negative-binomial", bins=bins)
+    with pytest.warns(cavity.NumericalWarning, match=r"sd\(s\(z\)\)"):
+        usual = model.fit(table)
+    monkeypatch.setattr(variance_search, "MIN_SAMPLED_ROWS", 4000)
+    sizes, pass_at = [], MixedEvidence.pass_at
+    monkeypatch.setattr(
+        MixedEvidence, "pass_at", lambda e, *args: sizes.append(e.problem.sites.rows.n) or pass_at(e, *args)
+    )
+    with pytest.warns(cavity.NumericalWarning, match=r"sd\(s\(z\)\)"):
+        sampled = model.fit(table)
+    assert sizes.count(375) > 3
+    assert sizes.count(6000) > 1
+    assert sampled.converged
+    np.testing.assert_allclose(sampled.log_evidence, usual.log_evidence, rtol=0, atol=OPTIMUM)
+    sd = np.array([value or np.nan for value in usual.hyperparameters.sd])
+    apart = np.subtract(sampled.hyperparameters.values, usual.hyperparameters.values) / sd
+    assert np.nanmax(np.abs(apart)) < EXPANSION

@@ -189,7 +189,7 @@ class GaussianProcess(LatentProcess):
             larger.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
-            "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
+            "auto" is sequential, but parallel where there is no kernel for the likelihood (or its power), and the
             other one where that finds no fixed point; chains have the parallel one only.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.

@@ -130,7 +130,7 @@ def warn_if_line(point, rows, columns=None):
     ranges, longest = np.ptp(rows.X, axis=0), []
     for leaf in list_leaves(point.settings.covariance):
         if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
-            lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
+            lengths = zip(leaf._chosen(len(ranges)), leaf._repeat_parameter("lengthscale", len(ranges)), strict=True)
             longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
     if not longest or max(longest)[0] >= 1.0 or np.ptp(rows.y) == 0:  # the best f of a constant y is a constant
         return

@@ -51,6 +51,9 @@ MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
 NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
 MOVED_TOL = 1e-4  # of the fit after passes that numbers moved with: errors of its gradient are that in standard errors
 SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
+# in units of certainty: the last step on a sample; and of a mixed model, before the one by the curvature, which leaves
+# some 1e-3
+LEAST_SAMPLE_STEP, LEAST_MOVED_STEP = 0.5, 0.03
 PASSES_STAGE = "passes"  # the stage of a search that moves with passes of EP
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
@@ -177,11 +180,12 @@ def maximise_evidence(evidence, starts, job, sample=None):
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
     evidence.stops_early = root is not None
-    least = LEAST_NEWTON_STEP if evidence.stops_early and vector.size <= MAX_STANDARD_ERRORS else SMALLEST_SLOPE
+    least = LEAST_NEWTON_STEP if sample is not None else LEAST_MOVED_STEP
+    least = least if evidence.stops_early and vector.size <= MAX_STANDARD_ERRORS else SMALLEST_SLOPE
     value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root, least=least)
     if status == CONVERGED_STATUS:
         stage = job.stage("standard errors")
-        slopes = None if root is None else objective.slopes_at(x)
+        slopes = None if root is None else objective.recall(x)[1]
         covariance, has_error, note = _find_covariance(objective, x, bounds, value, stage, slopes)
         if root is not None:  # what Newton's steps with the curvature of some rows have left
             x = np.clip(x - covariance @ slopes, *bounds.T)
@@ -254,11 +258,18 @@ def _move_from_afar(evidence, objective, starts, bounds, job):
     stage, x = job.stage(PASSES_STAGE), np.clip(evidence.vector.start(0.0, starts[0]), *bounds.T)
     if len(starts) > 1:
         x = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
-    moved = move_with_passes(evidence, x, None, bounds, stage)
+    few = evidence.sample_rows()
+    first = None if few is None else move_with_passes(few, x, None, bounds, stage, LEAST_SAMPLE_STEP)
+    if first is not None:
+        x, stage = first.x, job.stage(PASSES_STAGE)
+        evidence.start_from(few)
+    moved = None if job.stopped else move_with_passes(evidence, x, None, bounds, stage, LEAST_MOVED_STEP)
     if moved is None:
         evidence.start = None
     else:
         objective.steepness, objective.finer = moved.steepness, NEWTON_FINER
+        if first is not None:
+            objective.steepness = np.maximum(first.steepness, moved.steepness)
     return moved
 
 

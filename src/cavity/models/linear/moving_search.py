@@ -39,7 +39,7 @@ class MovedSettings:
     steepness: np.ndarray  # the largest slope of each free number, see `find_unexplored_points`
 
 
-def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
+def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB, least=LEAST_NEWTON_STEP):
     """Return the `MovedSettings` near the maximum of a log evidence, or None.
 
     Parameters
@@ -54,6 +54,8 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         Of the free numbers.
     job : Job, optional
         Gets an event after every pass.
+    least : float, optional
+        The step, in units of certainty, with which it ends.
 
     Returns
     -------
@@ -75,7 +77,7 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             information = point.information + find_prior_information(evidence.vector, x)
             if not np.isfinite(information).all():
                 return None
-            inverse = _invert_information(information)
+            inverse, flat = _invert_information(information), np.diagonal(information) < LEAST_CURVATURE
         elif last is not None:
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
@@ -86,19 +88,21 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         steepness = np.maximum(steepness, np.abs(slopes))
         if job.report(number, change=size):
             return None
-        short = step * min(1.0, MAX_STEP / max(size, MAX_STEP))
-        step = short if root is not None else np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
+        if root is None:  # effects that vanish: as far as steps go
+            step = np.clip(np.where(flat, np.sign(slopes) * MAX_LOG_STEP, step), -MAX_LOG_STEP, MAX_LOG_STEP)
+        else:
+            step = step * min(1.0, MAX_STEP / max(size, MAX_STEP))
         last, x = (x, slopes), np.clip(x + step, *bounds.T)
-        if _has_arrived(sizes if root is not None else [size], change):
+        if _has_arrived(sizes if root is not None else [size], change, least):
             return MovedSettings(x, largest, np.linalg.cholesky(inverse), steepness)
     return None
 
 
-def _has_arrived(sizes, change):
+def _has_arrived(sizes, change, least=LEAST_NEWTON_STEP):
     """Whether steps of these sizes are near the maximum, where `change` is that of the last pass: by the last step, or
     by the next one, as sizes fall by their ratio at least.
     """
-    if sizes[-1] <= LEAST_NEWTON_STEP and change <= MAX_BELIEF_CHANGE:
+    if sizes[-1] <= least and change <= MAX_BELIEF_CHANGE:
         return True
     next_size = sizes[-1] * sizes[-1] / sizes[-2] if len(sizes) > 1 else np.inf
     return next_size <= MAX_NEXT_STEP and change <= MAX_CHANGE_BEFORE_FITS

@@ -85,7 +85,7 @@ def learn_batch(
     options : Options, optional
         Of EP.
     job : Job
-        Who hears of every evaluation.
+        Its receivers get every evaluation.
 
     Returns
     -------

@@ -289,7 +289,7 @@ class BayesianGaussianMixture(MixtureEstimator):
         return replace(prior, factors=replace(prior.factors, mean=mean)).update(prior, sums)
 
     def _climb(self, sweeps, start, report):
-        """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""
+        """Return how coordinate ascent ended; report(n_iter, bound) is called after every pass."""
         if self.max_iter == 0:
             nothing_done = dict(elbo=-np.inf, status=MAX_ITER_STATUS, n_iter=0, trace={"elbo": np.empty(0)})
             nothing_done |= dict(contraction=np.nan, predicted_gap=np.inf)

@@ -93,7 +93,7 @@ def test_updates_find_columns_by_name(model):
 
 def test_merged_posteriors_are_of_the_same_columns():
     turned = FRAME[["smokes", "age", "dose"]]
-    model = cavity.GaussianMixture(1).settle(FRAME)
+    model = cavity.GaussianMixture(1).with_defaults(FRAME)
     first, second = model.fit(FRAME[:20]), model.fit(FRAME[20:])
     assert first.merge(second).columns == first.forget(0.5).columns == ("age", "dose", "smokes")
     assert model.fit(X[:20]).merge(second).columns == ("age", "dose", "smokes")

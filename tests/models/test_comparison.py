@@ -56,7 +56,7 @@ def test_models_of_all_kinds():
 
 def test_what_is_not_known_comes_last():
     x = RNG.normal(size=(50, 1))
-    model = cavity.GaussianMixture(1).settle(x)
+    model = cavity.GaussianMixture(1).with_defaults(x)
     merged = model.fit(x[:25]).merge(model.fit(x[25:]))
     frame = cavity.compare({"merged": merged, "whole": model.fit(x)}).to_frame()
     assert list(frame.index) == ["whole", "merged"]
@@ -103,7 +103,7 @@ COUNTS = RNG.poisson(np.exp(0.5 * X[:, 1]))
 LABELS = Y > 0
 PRIOR = {"prior_variance": 10.0}
 GROUPS = {"g": np.arange(60) % 5}
-COMPONENTS = cavity.GaussianMixture(1).settle(X[:, 1:])
+COMPONENTS = cavity.GaussianMixture(1).with_defaults(X[:, 1:])
 
 
 def glm(y, likelihood="gaussian", rows=slice(None), **options):

@@ -199,7 +199,7 @@ def test_is_cavity_gaussian_mixture_underneath(kind, prior):
     settings = dict(n_components=3, covariance_type=kind, weight_concentration_prior_type=prior, tol=1e-9)
     ours = BayesianGaussianMixture(**settings, random_state=0, weight_concentration_prior=1.5).fit(X)
     weights = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}[prior]
-    model = cavity.GaussianMixture(3, covariance=kind, weights=weights, weight_concentration_prior=1.5).settle(X)
+    model = cavity.GaussianMixture(3, covariance=kind, weights=weights, weight_concentration_prior=1.5).with_defaults(X)
     ridge = np.eye(3) if kind in ("full", "tied") else 1.0
     raised = np.asarray(model.covariance_prior) + 1e-6 * ridge
     np.testing.assert_allclose(ours.posterior_.model.covariance_prior, raised, rtol=SOLVES)

@@ -141,7 +141,7 @@ def _visit_run(run, inputs, state):
 class RemoteEngine(Engine):
     """One EP fit: between sweeps all at once `tau` is handles and `rho` None, between those one by one both are arrays.
 
-    Where sweeps do not settle there is no double loop, which would need all rows at hand.
+    Where sweeps do not converge there is no double loop, which would need all rows at hand.
     """
 
     descends = False

@@ -192,6 +192,10 @@ class SparseBelief(MarginalBelief):
     trace: float  # of h Q^-1
     solved: np.ndarray | None = None  # (k, n): the products of Cov a with the directions of `Sparse.belief`
 
+    def log_integral(self):
+        """log of the integral of the prior times sites exp(g'a - a'h a/2) of a less a0."""
+        return 0.5 * (float(self.g @ self.step) - self.log_ratio)
+
     def prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean."""
         return 0.5 * (self.square + self.log_ratio)

@@ -163,8 +163,7 @@ class CodedPairs(RowPairs):
         for (j, k), T in zip(couples, self._tables, strict=True):  # (1)
             product = (self._B[k].T @ (self._B[j].T @ T).T).T
             core[self._own[j], self._own[k]], core[self._own[k], self._own[j]] = product, product.T
-        for j, (B, part) in enumerate(zip(self._B, self._own, strict=True)):
-            weights = np.bincount(codes[j], rho, B.shape[0])
+        for B, part, weights in zip(self._B, self._own, self._add_codes(rho, threads), strict=True):
             core[part, part] = (B.T @ B.multiply(weights[:, None])).toarray()
         out[self._core_places] = core[self._core_entries]
         return out
@@ -191,20 +190,24 @@ class CodedPairs(RowPairs):
     def transposed(self, tau, threads):
         """Return X' tau, (n,)."""
         tau = self._sort(tau)
-        sums = [np.bincount(codes, tau, part.shape[0]) for codes, part in zip(self._codes, self._parts, strict=True)]
-        out = sum(part.T @ values for part, values in zip(self._parts, sums, strict=True))
+        out = sum(part.T @ sums for part, sums in zip(self._parts, self._add_codes(tau, threads), strict=True))
         if self._order is not None:
             out[self._level_columns] += np.add.reduceat(self._z * tau, self._level_indptr[:-1])
         return out
+
+    def _add_codes(self, values, threads):
+        """Return the sums of values of the stored rows by the codes of each part, a list."""
+        sums = [np.zeros(part.shape[0]) for part in self._parts]
+        threads.run(_kernel.add_codes, [(codes, values, out) for codes, out in zip(self._codes, sums, strict=True)])
+        return sums
 
     def _look_up(self, numbers, threads, out, tables=()):
         """Add the numbers of the codes of each row, (m_j,) of each part, and those of pairs, to rows `out` (N,)."""
         tables = list(tables)
 
         def add(start, stop):
-            rows = slice(start, stop)
-            for codes, part in zip(self._codes, numbers, strict=True):
-                out[rows] += part[codes[rows]]
+            for codes, of_codes in zip(self._codes, numbers, strict=True):
+                _kernel.look_up(codes, of_codes, out, start, stop)
             for (j, k), table in tables:
                 _kernel.look_up_pairs(self._codes[j], self._codes[k], table, out, start, stop)
 

@@ -290,7 +290,7 @@ class SparseCholesky:
         b : array_like (n,) or (k, n)
             Right hand sides.
         threads : Threads
-            Who works.
+            That solve.
         half : {"both", "forward", "backward"}
             "forward" returns y with L y = P b, its pivots in the order of elimination, and "backward" P' L^-T b of such
             a b: of independent standard normals it is a draw whose precision is the matrix.

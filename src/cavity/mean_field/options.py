@@ -30,7 +30,7 @@ class AscentOptions(Run):
     Attributes
     ----------
     accelerate : False or {"anderson", "squarem"}
-        Who proposes where to go; True is the first of them. False leaves plain sweeps.
+        The method that proposes where to go; True is the first one. False leaves plain sweeps.
     max_iter : int
         Most passes: sweeps, those of rejected proposals included.
     tol : float

@@ -384,7 +384,7 @@ def _find_better_point(objective, best, bounds, job):
     for points in find_unexplored_points(objective, best[1], bounds):
         for point in points:
             failures = objective.failures
-            value = objective.value(point, max_iter=MAX_SWEEPS_ON_PLATEAU)
+            value = objective.value(point, max_iter=MAX_SWEEPS_ON_PLATEAU, double_loop=0)
             if job.report(next(number), objective=-min(value, best[0])) or objective.failures > failures:
                 break  # EP fails farther out, too
             if value < best[0] - GAIN_OF_A_ROUND:

@@ -175,7 +175,7 @@ class Threads:
         self._spent = 0.0  # seconds of calls inline, if it is adaptive
         self._opened = n_threads < 2 or not self.is_adaptive
         self._pool = self._open() if n_threads > 1 and not self.is_adaptive else None
-        self.readers = set()  # who reads ahead for a pass: each has a method `stop`
+        self.readers = set()  # of passes that read ahead: each has a method `stop`
 
     def _open(self):
         """Return a pool, None where Python begins no more threads."""

@@ -40,7 +40,7 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
     sources : sequence of Source or None
         As many rows in each; the blocks are those of the first.
     threads : Threads
-        Who calls.
+        That call.
     grain : int, optional
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
@@ -231,9 +231,9 @@ class ReadSlot:
 
 
 class ReadAhead:
-    """A thread that reads the runs of sources in order, ahead of those who work on them, into a few slots of memory.
+    """A thread that reads the runs of sources in order, ahead of other threads, into a few slots of memory.
 
-    Iterating gives (start, stop, slot); who has worked on a slot frees it. When the context is left, or that of the
+    Iterating gives (start, stop, slot); a thread frees a slot after its work. When the context is left, or that of the
     threads, the reader stops after the rows it is at.
     """
 

@@ -302,9 +302,9 @@ class GLM(ManyResponses, LinearSettings):
 
         Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
         are in memory. EP keeps two numbers a row, from 2^24 rows in files on in scratch files.
-        Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not settle the fit ends without
-        the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more where
-        the scales of columns are needed.
+        Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not converge the fit ends
+        without the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more
+        where the scales of columns are needed.
 
         A column separates the observations if its coefficient could grow without end and no row would become less
         likely [AA]_: the rows of one class are on one side of those of the other, but for ties; all counts of a dummy

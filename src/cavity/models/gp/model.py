@@ -247,7 +247,7 @@ class GaussianProcess(LatentProcess):
         1000 rows with Gaussian noise the dense method searches a third first, drawn at random, unless the covariance is
         periodic; where these rows determine all parameters, the search on all rows begins with Newton's step by their
         curvature, and ends at a gradient of 1e-3 nats per standard error. Sites of
-        negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a
+        negative precision (StudentT) are not clamped; when sweeps do not converge, EP's free energy is minimised by a
         double loop, as in `cavity.GLM`; weights are site powers, as there.
 
         Examples

@@ -181,7 +181,7 @@ class LinearEvidence:
         self.start = fit.tau, fit.rho
         return EvidencePoint(settings, fit.log_evidence, fit.belief, geometry, fit, problem)
 
-    def settle_gradient(self, x, tol):
+    def find_converged_gradient(self, x, tol):
         """Return the gradient of log evidence and log prior at a vector by passes; None where fits have to do it."""
         settings = self.vector.unpack(x)
         for _ in range(self.options.max_iter):
@@ -190,7 +190,11 @@ class LinearEvidence:
                 break
             if point.fit.trace["change"][0] <= tol / self.share_left:
                 return find_slopes(self, point)
-        raise ArithmeticError("passes do not settle near the maximum")
+        raise ArithmeticError("passes do not converge near the maximum")
+
+    def estimate_change(self, settings):
+        """Return about how the log evidence of the last point changes to some settings, nan where that is unknown."""
+        return np.nan
 
     def find_curvature(self, x, free):
         """Return minus the second derivatives of the log evidence and log prior near a maximum, (k, k), in some free

@@ -284,9 +284,17 @@ class MixedEvidence(LinearEvidence):
         self.start = new
         return sums
 
-    def settle_gradient(self, x, tol):
+    def find_converged_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
-        return None if self.is_exact else super().settle_gradient(x, tol)
+        return None if self.is_exact else super().find_converged_gradient(x, tol)
+
+    def estimate_change(self, settings):
+        """See `LinearEvidence`: with the sites of the last point, of which the evidence is stationary there."""
+        last = self.last_point
+        if self.is_exact or last is None or settings.likelihood != last.settings.likelihood:
+            return np.nan
+        belief = self.problem_at(settings).geometry(self.threads).belief(last.belief.h, last.belief.g, False)
+        return np.nan if belief is None else belief.log_integral() - last.belief.log_integral()
 
     def find_curvature(self, x, free):
         """See `LinearEvidence`: by the response of the fixed point, None where noise is Gaussian."""

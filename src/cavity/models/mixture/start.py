@@ -257,8 +257,8 @@ def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     init : str
         How to start without them: "auto", or a method of `choose_labels`.
     options : AscentOptions
-        How many starts, and who draws those after the first; most passes over all data, of which trials leave one at
-        least; the job hears of trials.
+        How many starts, and the generator of those after the first; most passes over all data, of which trials leave
+        one at least; the job gets the trials.
     """
     prior, data = sweeps.prior, sweeps.data
     sample, k = data.sample(), len(prior.counts)

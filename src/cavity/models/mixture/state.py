@@ -91,9 +91,7 @@ def merge_states(state, prior, other, other_prior):
     prior, other_prior = prior.widen_like(other_prior), other_prior.widen_like(prior)
     a, b = prior.natural(), other_prior.natural()
     if not (a.shape == b.shape and np.allclose(a, b, rtol=PRIOR_TOLERANCE, atol=PRIOR_TOLERANCE * np.max(np.abs(a)))):
-        raise ValueError(
-            "other must have the same priors; those that are None come from the data: use the model that settle returns"
-        )
+        raise ValueError("other must have the same priors; those that are None come from the data: use with_defaults")
     if prior.is_exchangeable():
         other = other.match(state, prior)
     return MixtureState.combine([(1.0, state), (1.0, other), (-1.0, prior)])

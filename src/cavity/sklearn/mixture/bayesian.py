@@ -350,7 +350,7 @@ class BayesianGaussianMixture(MixtureEstimator):
 
         Notes
         -----
-        The first call is `fit`: it settles the model and its priors, which later changes of settings leave as they are.
+        The first call is `fit`: it fixes the model and its priors, which later changes of settings leave as they are.
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)

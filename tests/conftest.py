@@ -8,11 +8,13 @@ import gc
 import os
 import sys
 from collections import defaultdict
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import sizes
 
 settings.register_profile(
     "cavity",
@@ -33,6 +35,8 @@ def pytest_configure(config):
         sys.dont_write_bytecode = False
     if config.option.markexpr == "long":
         settings.load_profile("long")
+    else:  # threads of BLAS of several processes wait for each other, which takes a third of the time
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_collectstart():
@@ -40,6 +44,8 @@ def pytest_collectstart():
 
 
 def pytest_collection_finish():
+    gc.freeze()  # what was imported stays: a fifth of the time of the tests goes into looking at it again
+    gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
@@ -91,6 +97,12 @@ def choose_from_product(items):
         chosen.append(items[best])
         left -= subsets[best]
     return chosen
+
+
+@pytest.fixture
+def set_sizes(monkeypatch):
+    """Set sizes at which code changes its way, by the names of their constants, until the test ends."""
+    return partial(sizes.set_sizes, monkeypatch)
 
 
 @pytest.fixture

@@ -20,10 +20,7 @@ from cavity import mean_field
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
 CORES = "-1 is all cores; by default (as many as the process may use|the environment variable CAVITY_NUM_THREADS)"
 WORDS = {  # of an option: what its type is like, and what its description is like from its beginning on
-    "accelerate": (
-        r'bool or {"anderson", "squarem"}, default \w+',
-        r"(How|Whether and how) to e|Extrapolate",
-    ),
+    "accelerate": (r'bool or {"anderson", "squarem"}, default \w+', r"(How|Whether and how) to e|Extrapolate"),
     "callback": (
         "callable, optional",
         r"Called as callback\(event\) with a `cavity.Event` after each .*; a true result stops the fit and keeps what",

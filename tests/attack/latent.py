@@ -141,11 +141,7 @@ def hard_generalised_linear(rng):
     variance = 10 ** rng.uniform(-4, 8, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
     posterior = sure(
-        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit,
-        X,
-        y,
-        schedule=schedule,
-        tol=TOL,
+        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit, X, y, schedule=schedule, tol=TOL
     )
     finite("log_evidence", posterior.log_evidence)
     finite("mean", posterior.mean)

@@ -8,7 +8,6 @@ from cavity import _core
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.distributions import Dirichlet, Gamma, Wishart
 from cavity.distributions.divergence import kl
-from cavity.models.mixture import factors
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors
 
 acceleration = _core.best("acceleration")
@@ -24,13 +23,13 @@ def draw_factors(rng, shared, k=3, dim=4):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_wishart_factors_as_in_numpy(shared, monkeypatch):
+def test_wishart_factors_as_in_numpy(shared, set_sizes):
     rng = np.random.default_rng(0)
     own, prior = draw_factors(rng, shared), draw_factors(rng, shared)
     squares = rng.normal(size=(3, 4, 9))
     sums = rng.uniform(0.0, 9.0, (3, 1)), rng.normal(size=(3, 4)), squares @ squares.swapaxes(1, 2)
     new, value, determinants = own.update(prior, *sums), own.divergence(prior), own.expected_log_determinants()
-    monkeypatch.setattr(factors, "MAX_COMPILED_COLUMNS", 0)
+    set_sizes(MAX_COMPILED_COLUMNS=0)
     other = own.update(prior, *sums)
     for name in WishartFactors.__slots__:
         np.testing.assert_allclose(getattr(new, name), getattr(other, name), rtol=SUMS, atol=SUMS, err_msg=name)

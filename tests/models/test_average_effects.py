@@ -212,11 +212,7 @@ def test_contrasts():
         ({"combinations": "x + 1"}, ValueError, "must have no constant that is added, got 1 in 'x \\+ 1'"),
         ({"combinations": "age"}, ValueError, "there is no 'age', but 'intercept', 'x'"),
         ({"combinations": {"f[d]": 1}}, ValueError, "there is no 'f\\[d\\]', .*did you mean 'f\\["),
-        (
-            {"combinations": "low|mid"},
-            ValueError,
-            "must be a sum of numbers times coefficients: there is",
-        ),
+        ({"combinations": "low|mid"}, ValueError, "must be a sum of numbers times coefficients: there is"),
         ({"combinations": "x +"}, ValueError, "must be a sum of coefficients"),
         ({"combinations": [3]}, TypeError, "must be expressions like 'a - b', or dicts"),
         ({"pairs": "x"}, ValueError, "must be a column of categories, got 'x'; there is 'f'"),

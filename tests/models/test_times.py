@@ -6,9 +6,7 @@ from scipy import integrate, stats
 from support.tolerances import AT_REST, EXPANSION, ROUNDING
 
 import cavity
-from cavity.base.censoring import make_bounds
 from cavity.likelihoods import Gaussian, Interval
-from cavity.models.formula.survival import split_survival_call
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")
@@ -168,10 +166,17 @@ def test_bounds_in_the_wrong_order_have_a_way_out():
         cavity.GLM(Interval(0.5), intercept=True).fit(np.zeros((1, 1)), [[5.0, 4.0]])
 
 
-def test_bounds_by_hand():
-    bounds = make_bounds([1.0, 2.0, np.nan, 4.0], [1, 0, 1, np.nan], allow_missing=True)
-    assert np.array_equal(bounds, [[1, 1], [2, np.inf], [np.nan, np.nan], [4, np.nan]], equal_nan=True)
-    assert split_survival_call("surv(log(a + 1), b == 2, 'event')") == (["log(a + 1)", "b == 2"], "event")
+def test_expressions_of_formulas_and_missing_values():
+    """Of times and events: rows without either are left out."""
+    rows = FRAME.assign(t=np.where(x > 1.0, np.nan, TIME), status=np.where(x < -1.0, np.nan, DIED + 1))
+    posterior = cavity.GLM("surv(exp(t + 1), status == 2, 'event') ~ x", "weibull").fit(rows, missing="drop")
+    other = cavity.GLM("surv(t, e) ~ x", "weibull").fit(FRAME.assign(t=np.exp(TIME + 1.0), e=DIED)[np.abs(x) <= 1.0])
+    assert posterior.log_evidence == pytest.approx(other.log_evidence, rel=ROUNDING)
+    arrays = rows.t.to_numpy(), np.where(x < -1.0, np.nan, DIED)
+    dropped = cavity.GLM("weibull", intercept=True).fit(
+        x[:, None], np.exp(arrays[0] + 1.0), event=arrays[1], missing="drop"
+    )
+    assert dropped.log_evidence == pytest.approx(other.log_evidence, rel=ROUNDING)
 
 
 def test_residuals_of_censored_rows_are_normal():

@@ -76,7 +76,7 @@ class DataTable:
             raise ValueError(f"{self.source}: no column {column!r}; there is {self.shown_names}")
         return name
 
-    def why_left_out(self, name):
+    def explain_omission(self, name):
         """Return why a column is no feature unless it is named, as a part of a sentence; None if it is one."""
         if name in self.unnamed:
             return "has no name"
@@ -105,7 +105,7 @@ class DataTable:
                 continue
             if self.made_of(name):
                 names += self.made_of(name)
-            elif reason := self.why_left_out(name):
+            elif reason := self.explain_omission(name):
                 notes.append(f"column {name} ({reason})")
                 if name not in self.about.get("left_out", ()):
                     print_error(f"column {name!r} {reason} and is left out; name it in {option} to keep it")

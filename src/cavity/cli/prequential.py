@@ -39,7 +39,7 @@ class Scores:
         self.likelihood = likelihood
         self.columns = CLASS_SCORES if likelihood.n_classes else REAL_SCORES
         self._stretches = []  # of batches: first row, last row, weight, sums, inducing points
-        self._each = 1  # batches in a stretch, the last one may have fewer
+        self._batches_per_stretch = 1  # batches in a stretch, the last one may have fewer
         self._left = 0  # batches that the last stretch can take in
 
     def add(self, first, y, moments, weights, n_inducing):
@@ -53,11 +53,11 @@ class Scores:
             new = _add_stretches(self._stretches.pop(), new)
             self._left -= 1
         else:
-            self._left = self._each - 1
+            self._left = self._batches_per_stretch - 1
         self._stretches.append(new)
         if len(self._stretches) == MAX_STRETCHES_HELD and not self._left:
             self._stretches = [_add_stretches(*pair) for pair in zip(*[iter(self._stretches)] * 2, strict=True)]
-            self._each *= 2
+            self._batches_per_stretch *= 2
 
     def means(self):
         """Return the mean of each column over all rows, or None without any."""

@@ -213,7 +213,7 @@ def list_categories(table, options, reserved, in_memory):
     """
     names = [table.select([name])[0] for name in split_names(options.categorical or [])]
     if options.features is None:
-        features = [name for name in table.names if not table.why_left_out(name)]
+        features = [name for name in table.names if not table.explain_omission(name)]
     else:
         features = [table.find(name) for name in split_names(options.features)]
     for name in features:

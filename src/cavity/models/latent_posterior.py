@@ -78,7 +78,7 @@ class Predictions(ResidualChecks, Public):
         X : array_like (n, D)
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
         as_frame : bool, default False
@@ -117,7 +117,7 @@ class Predictions(ResidualChecks, Public):
             Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
             what the formula contains.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         missing : {"raise", "nan"}, default "raise"
@@ -165,7 +165,7 @@ class Predictions(ResidualChecks, Public):
         X : array_like (n, D)
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (n,) or str, optional
@@ -213,7 +213,7 @@ class Predictions(ResidualChecks, Public):
         q : float or array_like (Q,)
             Probabilities in (0, 1).
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (n,) or str, optional
@@ -275,7 +275,7 @@ class Predictions(ResidualChecks, Public):
         rng : seed or numpy.random.Generator
             Source of randomness; a seed gives the same bits again.
         offset : float or array_like (m,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (m,) or str, optional

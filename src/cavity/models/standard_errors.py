@@ -84,9 +84,9 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
 
     def gradient(i, step):
         x_moved = x + step * (np.arange(len(x)) == i)
-        settled = None if slopes is None else evidence.settle_gradient(x_moved, tol)
-        if settled is not None:
-            return check_finite(settled[free])
+        converged_slopes = None if slopes is None else evidence.find_converged_gradient(x_moved, tol)
+        if converged_slopes is not None:
+            return check_finite(converged_slopes[free])
         point = evaluations.at(x_moved, tol=tol, double_loop=DOUBLE_LOOP_STEPS)
         if not point.converged:
             raise ArithmeticError(NO_FIXED_POINT)

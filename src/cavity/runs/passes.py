@@ -23,7 +23,7 @@ from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
-MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if they are asked to
+MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if their number is given
 MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
 
@@ -40,7 +40,7 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
     sources : sequence of Source or None
         As many rows in each; the blocks are those of the first.
     threads : Threads
-        Who calls.
+        That call.
     grain : int, optional
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
@@ -94,11 +94,18 @@ def _is_single_block(layout, sources):
     return layout.block_count == 1 and all(source is None or source.in_memory for source in sources)
 
 
+def read_single_block(*sources):
+    """Return the rows of sources, None for None, where all are one block in memory; else None."""
+    layout = _layout_of(sources)
+    if not _is_single_block(layout, sources):
+        return None
+    local = threading.local()
+    return [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
+
+
 def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without the setup of several blocks."""
-    local = threading.local()
-    arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
-    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, read_single_block(*sources))
     if job is not None:
         job = job if stage is None else job.stage(stage)
         job.report_share(1, 1, layout.n_rows, is_total=stage is not None)
@@ -224,9 +231,9 @@ class ReadSlot:
 
 
 class ReadAhead:
-    """A thread that reads the runs of sources in order, ahead of those who work on them, into a few slots of memory.
+    """A thread that reads the runs of sources in order, ahead of other threads, into a few slots of memory.
 
-    Iterating gives (start, stop, slot); who has worked on a slot frees it. When the context is left, or that of the
+    Iterating gives (start, stop, slot); a thread frees a slot after its work. When the context is left, or that of the
     threads, the reader stops after the rows it is at.
     """
 

@@ -142,9 +142,9 @@ def apply_class_weight(class_weight, y, weight):
     if not isinstance(class_weight, Mapping):
         message = f"must be None, 'balanced' or a dict, got {type(class_weight).__name__}"
         raise arrays.error_of("class_weight", message, TypeError)
-    strangers = [label for label in class_weight if label not in classes]
-    if strangers:
-        raise ValueError(f"class_weight has {strangers[0]!r}, which is not among the classes {classes.tolist()}")
+    unknown_labels = [label for label in class_weight if label not in classes]
+    if unknown_labels:
+        raise ValueError(f"class_weight has {unknown_labels[0]!r}, which is not among the classes {classes.tolist()}")
     weights_by_class = {
         label: arrays.check_number(value, f"class_weight[{label!r}]", low=0) for label, value in class_weight.items()
     }
@@ -152,7 +152,7 @@ def apply_class_weight(class_weight, y, weight):
 
 
 def check_shape(value, name, shape, shown):
-    """Return finite float64 of the wanted shape; ValueError for another one, in scikit-learn's words."""
+    """Return finite float64 of the required shape; ValueError for another one, in scikit-learn's words."""
     array = arrays.check_finite_array(value, name)
     if array.shape != shape:
         raise ValueError(f"The parameter '{shown}' should have the shape of {shape}, but got {array.shape}")
@@ -206,9 +206,9 @@ def check_stream_classes(y, classes, first=None):
         raise ValueError(f"classes holds one class ({all_classes.tolist()[0]!r}); two are needed")
     if first is not None and not np.array_equal(all_classes, first):
         raise ValueError(f"classes must be those of the first call, {first.tolist()}, got {all_classes.tolist()}")
-    strangers = np.setdiff1d(y, all_classes)
-    if strangers.size:
-        raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {all_classes.tolist()}")
+    unknown = np.setdiff1d(y, all_classes)
+    if unknown.size:
+        raise ValueError(f"y holds {unknown.tolist()[0]!r}, which is not among the classes {all_classes.tolist()}")
     return all_classes
 
 
@@ -375,11 +375,11 @@ class Classifier(ClassifierMixin):
 class Regressor(RegressorMixin):
     """Base of regressors; a subclass gives ``_moments(X, with_std, with_cov)`` of rows as they come: mean, and spread.
 
-    The spread is None where neither is wanted.
+    The spread is None where neither is requested.
     """
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
+        """Mean of the predictive distribution and, on request, its standard deviations or covariances.
 
         Parameters
         ----------
@@ -403,7 +403,7 @@ class Regressor(RegressorMixin):
         Raises
         ------
         RuntimeError
-            If both are wanted.
+            If both are requested.
 
         Warns
         -----

@@ -156,7 +156,7 @@ class _LocationRegressor(_GLMRegressor):
         return self._fit(X, y, sample_weight)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean of the function and, if wanted, its standard deviations.
+        """Mean of the function and, on request, its standard deviations.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ class LogLinkRegressor(_GLMRegressor):
         return self._fit(X, y, sample_weight, offset)
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None, return_std: bool = False) -> Any:
-        """Mean of a new observation, integrated over the posterior and, if wanted, its standard deviation.
+        """Mean of a new observation, integrated over the posterior and, on request, its standard deviation.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ def iterate_minibatches(source, size):
 
 
 def _blocks(source):
-    """Yield the blocks of a source, read ahead of who takes them where they are not in memory."""
+    """Yield the blocks of a source, read ahead of their use where they are not in memory."""
     if source.in_memory:
         yield from (source.read(i) for i in range(source.block_count))
         return

@@ -151,7 +151,7 @@ class TextRows(SourcePart):
         out[...] = self._kept.read(start, start + len(out))[:, self._index].reshape(out.shape)
 
 
-def open_text(file, name="the data", *, separator=None, decimal=None, encoding=None, tell=None):
+def open_text(file, name="the data", *, separator=None, decimal=None, encoding=None, report_share=None):
     """Return a text file as TextRows, parsed as a whole.
 
     Parameters
@@ -162,8 +162,8 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
         What the argument is called, for messages.
     separator, decimal, encoding : str, optional
         What separates columns and decimals and how characters are written, if that is not to be found from the file.
-    tell : callable, optional
-        Called as tell(share) with the share of the file that has been read.
+    report_share : callable, optional
+        Called as report_share(share) with the share of the file that has been read.
 
     Raises
     ------
@@ -181,8 +181,8 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
     buffer = RowBuffer(len(reader.columns))
     for rows in reader:
         buffer.add(rows)
-        if tell is not None:
-            tell(reader.share)
+        if report_share is not None:
+            report_share(reader.share)
     reader.check_rows()
     buffer.done()
     restored = None if state is None else (os.path.abspath(file), state, settings)

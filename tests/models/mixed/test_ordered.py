@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 from support.examples import examples
+from support.saved_files import load_changed
 from support.tolerances import AT_REST, EARLY, OPTIMUM, SLOPES
 
 import cavity
 from cavity import SettingsWarning
-from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(1)
 N, N_GROUPS = 240, 8
@@ -169,20 +169,15 @@ def test_intercept_false_of_a_formula():
 
 def test_a_constant_column_beside_open_thresholds_is_warned_of():
     ones = np.column_stack([np.ones(N), X])
-    for fit in (
-        lambda: cavity.GLM(ORDERED).fit(ones, Y),
-        lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G),
-    ):
+    for fit in (lambda: cavity.GLM(ORDERED).fit(ones, Y), lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G)):
         with pytest.warns(SettingsWarning, match="X is constant and open thresholds stand for the intercept"):
             fit()
 
 
-def test_files_of_earlier_versions_have_no_intercept_of_the_model():
+def test_files_of_earlier_versions_have_no_intercept_of_the_model(tmp_path):
     for likelihood, formula in ((ORDERED, "y ~ 0 + a + (1 | g)"), ("gaussian", "a ~ b + (1 | g)")):
         posterior = by_formula(formula, likelihood)[0]
-        arrays, written = posterior.to_arrays()
-        written.pop("intercept", None)
-        old = rebuild("mixed", arrays, written)
+        old = load_changed(posterior, tmp_path, lambda settings, _: settings.pop("intercept", None))
         np.testing.assert_array_equal(old.predict(FRAME), posterior.predict(FRAME))
         assert old.model.fit(FRAME).log_evidence == pytest.approx(posterior.log_evidence, abs=EARLY)
 

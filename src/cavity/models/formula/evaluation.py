@@ -90,7 +90,7 @@ def _import_formulae():
     return environment, matrices, parser, resolver, scanner, terms, transforms
 
 
-def check_words(text):
+def check_notation(text):
     """Raise ValueError for what other packages write, with what to write in its place."""
     bare = QUOTED_TEXT.sub("", text)
     if "^" in bare:
@@ -111,7 +111,7 @@ def check_words(text):
 def describe(text):
     """Return the model of formulae for a part of a formula, with an intercept unless there is a 0."""
     _, _, parsing, resolving, scanning, terms, _ = _import_formulae()
-    check_words(text)
+    check_notation(text)
     try:
         parser = parsing.Parser(scanning.Scanner(text).scan())
         model = resolving.Resolver(parser.parse()).resolve()

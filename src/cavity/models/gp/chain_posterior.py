@@ -143,7 +143,7 @@ class GaussianProcessChainPosterior(RowsPosterior):
         X : array_like (n, D), data frame, path, list of paths, or Source
             Rows; those of files are read block by block.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False

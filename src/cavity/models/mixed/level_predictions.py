@@ -36,7 +36,7 @@ class LevelPredictions(Predictions):
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         without : str or sequence of str, default ()
             Names of terms that are left out, with the fixed effects that belong to them: of `terms` and
-            `structured_terms`. Their columns are wanted all the same.
+            `structured_terms`. Their columns are required all the same.
 
         Returns
         -------
@@ -77,9 +77,9 @@ class LevelPredictions(Predictions):
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         without : str or sequence of str, default ()
             Names of terms that are left out, with the fixed effects that belong to them: of `terms` and
-            `structured_terms`. Their columns are wanted all the same.
+            `structured_terms`. Their columns are required all the same.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
@@ -335,7 +335,7 @@ class LevelPredictions(Predictions):
             "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         offset : float or array_like (m,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (m,) or str, optional

@@ -30,6 +30,8 @@ LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spre
 MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
 MIN_MOVED_ROWS = 1 << 12  # from which a search moves with passes: with fewer, fits take as little time
 MAX_INFORMING_SITES = 1 << 14  # for the curvature in parameters of the likelihood
+MIN_SAMPLED_ROWS, ROWS_A_SAMPLED_ONE = 1 << 18, 16  # from which a search begins on a sample, and rows for one of it
+SAMPLE_SEED = 19440606
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -212,6 +214,21 @@ class MixedEvidence(LinearEvidence):
         """Whether a search moves with passes from afar: among few rows fits take as little time."""
         return n_rows >= MIN_MOVED_ROWS and self.vector.n_prior > 0
 
+    def sample_rows(self):
+        """Return the evidence of some of many rows, from whose maximum a search of all of them begins; else None."""
+        problem, n = self.problem, self.problem.sites.rows.n
+        if self.is_exact or n < MIN_SAMPLED_ROWS or problem.sites.merged is not None:
+            return None
+        size = max(MIN_SAMPLED_ROWS // ROWS_A_SAMPLED_ONE, n // ROWS_A_SAMPLED_ONE)
+        index = np.sort(np.random.default_rng(SAMPLE_SEED).choice(n, size, replace=False))
+        return type(self)(problem.with_sites(index), self.vector, self.threads, self.options)
+
+    def start_from(self, few):
+        """Start from the sites of the evidence of some rows, without sites of others."""
+        self.start = np.zeros(self.problem.sites.rows.n), np.zeros(self.problem.sites.rows.n)
+        for values, of_few in zip(self.start, few.start, strict=True):
+            values[few.problem.sites.firsts] = of_few
+
     def pass_at(self, settings, informs=False):
         """Return the `EvidencePoint` of some settings from the first sites, which then are renewed once.
 
@@ -267,9 +284,17 @@ class MixedEvidence(LinearEvidence):
         self.start = new
         return sums
 
-    def settle_gradient(self, x, tol):
+    def find_converged_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
-        return None if self.is_exact else super().settle_gradient(x, tol)
+        return None if self.is_exact else super().find_converged_gradient(x, tol)
+
+    def estimate_change(self, settings):
+        """See `LinearEvidence`: with the sites of the last point, of which the evidence is stationary there."""
+        last = self.last_point
+        if self.is_exact or last is None or settings.likelihood != last.settings.likelihood:
+            return np.nan
+        belief = self.problem_at(settings).geometry(self.threads).belief(last.belief.h, last.belief.g, False)
+        return np.nan if belief is None else belief.log_integral() - last.belief.log_integral()
 
     def find_curvature(self, x, free):
         """See `LinearEvidence`: by the response of the fixed point, None where noise is Gaussian."""
@@ -286,8 +311,8 @@ class MixedEvidence(LinearEvidence):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""
         if not self.is_exact:
             return self.start
-        rows, weights, noise = self.problem.sites.rows, self.problem.sites.weights, settings.likelihood.noise_variance
-        return weights * rows.y / noise, weights / noise
+        precisions = self.problem.sites.weights / settings.likelihood.noise_variance
+        return precisions * self.problem.sites.rows.y, precisions  # as matched: the first sweep leaves them alone
 
     def likelihood_gradient(self, point, free):
         """Derivatives in the free numbers of the likelihood."""

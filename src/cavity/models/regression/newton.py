@@ -65,10 +65,10 @@ class NewtonAscent:
         tau = 0.0 if self._has_noise else 1.0 / self._model.noise_variance
         problem = self._factor, self._target, self._group, self._known, self._shapes, self._rates, tau
         constant, stopped = self._find_constant(tau), False
-        most = 1 if job.is_heard else options.max_iter
+        most = 1 if job.has_receivers else options.max_iter
         while not stopped and numbers[1] == 0.0 and numbers[0] < options.max_iter:
-            left = min(most, options.max_iter - int(numbers[0]))
-            kernel.climb(*problem, numbers, mean, root, trace, left, options.tol * self.n_samples)
+            n_steps = min(most, options.max_iter - int(numbers[0]))
+            kernel.climb(*problem, numbers, mean, root, trace, n_steps, options.tol * self.n_samples)
             self._check(numbers)
             job.store(partial(_copy_arrays, arrays))
             stopped = job.report(int(numbers[0]), objective=numbers[3] + constant, change=numbers[4])

@@ -237,15 +237,15 @@ def merge(now, other, names):
     new = np.setdiff1d(np.arange(len(Z)), match_equal_rows(Z, now.basis.Z)[0])
     with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
         basis = now.basis if model.inducing is not None else now.basis.extend(Z[new], threads)
-        more, lost = other.information, 0.0
+        more, map_loss = other.information, 0.0
         if not np.array_equal(basis.Z, Z):
-            more, lost = map_old_factor(more, other.basis, basis, model.alpha, threads)  # (2)
+            more, map_loss = map_old_factor(more, other.basis, basis, model.alpha, threads)  # (2)
         information = now.information.extend(basis.n).plus(more).factorise()  # (1), E_1 in the place of E_2
-        basis, information, given_up = reduce_to_budget(basis, information, model.n_inducing, model.alpha, threads)
+        basis, information, loss = reduce_to_budget(basis, information, model.n_inducing, model.alpha, threads)
         return now.after(
             rows=other.n_samples,
             updates=1,
-            lost=lost + given_up,
+            lost=map_loss + loss,
             basis=basis,
             information=information,
             uniform=now.uniform and other.uniform,

@@ -20,10 +20,7 @@ from cavity import mean_field
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
 CORES = "-1 is all cores; by default (as many as the process may use|the environment variable CAVITY_NUM_THREADS)"
 WORDS = {  # of an option: what its type is like, and what its description is like from its beginning on
-    "accelerate": (
-        r'bool or {"anderson", "squarem"}, default \w+',
-        r"(How|Whether and how) to e|Extrapolate",
-    ),
+    "accelerate": (r'bool or {"anderson", "squarem"}, default \w+', r"(How|Whether and how) to e|Extrapolate"),
     "callback": (
         "callable, optional",
         r"Called as callback\(event\) with a `cavity.Event` after each .*; a true result stops the fit and keeps what",
@@ -87,8 +84,8 @@ TEXTS_BY_NAME = {
         "a initial_means kernel kind log_density max_iter n_components n_samples noise precision prior_mean "
         "priors return_std term"
     ),
-    5: "**options covariance method power schedule sd",
-    6: "alpha columns intercept likelihood missing name q rng scale shape",
+    5: "covariance method power schedule sd",
+    6: "**options alpha columns intercept likelihood missing name q rng scale shape",
     7: "learn names tol",
     8: "prior_variance",
     9: "weights",

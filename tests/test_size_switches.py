@@ -306,6 +306,7 @@ SWITCHES = [
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.sparse_rows.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
+    Switch("base.column_statistics.MAX_NARROW_COLUMNS", (D, D - 1), glm()),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
     Switch("models.regression.linear.MIN_WIDE_COLUMNS", (D + 1, D), regression, BITS),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),

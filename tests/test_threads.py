@@ -5,18 +5,13 @@ import pytest
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.linalg import tiled
-from cavity.models.regression import linear
-from cavity.runs.executors import THREADS_VARIABLE
 from cavity.sklearn import GaussianProcessRegressor
 
 
 @pytest.fixture(autouse=True)
-def tiles_at_once(monkeypatch):
+def tiles_at_once(set_sizes):
     """All that has tiles takes them, shared by threads."""
-    monkeypatch.setattr(tiled, "MIN_TILED_ROWS", 1)
-    monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
-    monkeypatch.setattr(linear, "MIN_WIDE_COLUMNS", 1)
+    set_sizes(MIN_TILED_ROWS=1, FEW_FLOPS=0.0, MIN_WIDE_COLUMNS=1)
 
 
 def numbers(n, d):
@@ -109,7 +104,7 @@ FITS = {
 def test_threads_change_no_bit(name, monkeypatch):
     results = []
     for n_threads in (1, 2, 3):
-        monkeypatch.setenv(THREADS_VARIABLE, str(n_threads))
+        monkeypatch.setenv("CAVITY_NUM_THREADS", str(n_threads))
         results.append(np.concatenate([np.ravel(item) for item in FITS[name](n_threads)]))
     np.testing.assert_array_equal(results[1], results[0])
     np.testing.assert_array_equal(results[2], results[0])

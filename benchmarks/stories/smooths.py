@@ -169,20 +169,20 @@ def compare(n, repeats, only=None):
                 del rivals[name]
                 continue
             best[name] = min(best.get(name, (np.inf, 0.0)), (seconds, error))
-            print(f"{name}: {seconds:.2f} s", file=sys.stderr)
+            print(f"{name}: {seconds:.3f} s", file=sys.stderr)
             if seconds > 60.0:
                 del rivals[name]
     for name, (seconds, error) in best.items():
-        print(f"{name:30s} {seconds:8.2f} s  {seconds / best['cavity'][0]:7.1f}  error {error:.4f}")
+        print(f"{name:30s} {seconds:8.3f} s  {seconds / best['cavity'][0]:7.1f}  error {error:.4f}")
 
 
 def scale():
     """Print CPU seconds by rows and by knots."""
     for n, k in [(25_000, 20), (50_000, 20), (100_000, 20), (200_000, 20), (100_000, 40), (100_000, 80)]:
         X, _, y = make_rows(n)
-        seconds = min(time_fit(fit_cavity(X, y, k))[0] for _ in range(2))
+        seconds = min(time_fit(fit_cavity(X, y, k))[0] for _ in range(4))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        print(f"{n} rows, k={k}: {seconds:.2f} s, {1e6 * seconds / n:.1f} us a row, at most {peak:.2f} GB so far")
+        print(f"{n} rows, k={k}: {seconds:.3f} s, {1e6 * seconds / n:.1f} us a row, at most {peak:.2f} GB so far")
 
 
 def fit_counts(n, bins):

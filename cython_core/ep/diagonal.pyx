@@ -24,14 +24,17 @@ b) In EP every nonzero has a site, (tau, rho), stored in the order of the nonzer
    much more precise than the prior and all others together.
 c) All nonzeros of a row are read before any weight is changed, so that the order of the columns does not matter.
 d) A row whose cavity is improper is left alone in this pass and counted; nothing is clamped.
-e) Likelihoods without a kernel use the same steps, one row at a time: `latent`, `absorb`, `cavity`, `renew`.
+e) A row of ADF takes as long as its chain of operations, as the processor does not see as far as the next row. So the
+   two numbers of a weight are one register; log Z, which no weight depends on, is found for many rows at once.
+f) Likelihoods without a kernel use the same steps, one row at a time: `latent`, `absorb`, `cavity`, `renew`.
 """
 
 from libc.math cimport INFINITY, NAN, fabs, isnan, log1p, sqrt
 from libc.stdint cimport int32_t, int64_t
 
-from cavity._core.site_calls cimport connect, tilted
-from cavity._core.site_types cimport Likelihood, Tilted, unpack
+from cavity._core.closed_form_sites cimport probit_site
+from cavity._core.site_calls cimport connect, match_tile, tilted
+from cavity._core.site_types cimport PROBIT, Likelihood, Tilted, unpack
 
 connect()
 
@@ -60,15 +63,33 @@ cdef extern from *:
     }
     #define CV_SMALLEST_MOMENT 1e-250
     #define CV_LARGEST_MOMENT 1e250
+    /* no number of a probit site leaves the range of float64 where V is above the first, and M^2/V below the second */
+    #define CV_MODERATE_VARIANCE 1e-100
+    #define CV_MODERATE_RATIO 1e50
     """
     void cv_prefetch(
         const double *state, int64_t size, const int32_t *indices, const int64_t *row, int64_t ahead, int64_t nnz,
     ) noexcept nogil
     const double SMALLEST_MOMENT "CV_SMALLEST_MOMENT"
     const double LARGEST_MOMENT "CV_LARGEST_MOMENT"
+    const double MODERATE_VARIANCE "CV_MODERATE_VARIANCE"
+    const double MODERATE_RATIO "CV_MODERATE_RATIO"
+
+cdef extern from "cavity_pairs.h" nogil:
+    ctypedef struct cv_pair:
+        pass
+    cv_pair cv_pair_of(double a, double b) noexcept
+    cv_pair cv_pair_load(const double *source) noexcept
+    void cv_pair_store(double *to, cv_pair a) noexcept
+    cv_pair cv_pair_add(cv_pair a, cv_pair b) noexcept
+    cv_pair cv_pair_mul(cv_pair a, cv_pair b) noexcept
+    double cv_pair_first(cv_pair a) noexcept
+    double cv_pair_second(cv_pair a) noexcept
 
 cdef enum:
     PREFETCH_NONZEROS = 160              # between prefetch and use
+    PROBIT_ROWS = 128                    # whose log Z are found together
+    CACHED_WEIGHTS = 2048                # are not prefetched: 32 kB of moments, as the smallest first-level cache has
 
 cdef struct Design:
     const int64_t *indptr                # (N + 1,)
@@ -107,61 +128,113 @@ cdef inline double rest(
 # ------------------------------------------------------------------------------------------------ ADF: moments
 
 
+cdef inline cv_pair project_weight(
+    double x,
+    const double *w,                     # in  (2,): mean m and variance c
+    double *work,                        # out (2,): x c and a = x^2 c
+) noexcept nogil:
+    """x m and a."""
+    cdef cv_pair scaled = cv_pair_mul(cv_pair_load(w), cv_pair_of(x, x))
+    cdef cv_pair out = cv_pair_mul(scaled, cv_pair_of(1.0, x))
+    cv_pair_store(work, cv_pair_of(cv_pair_second(scaled), cv_pair_second(out)))
+    return out
+
+
 cdef inline Latent project(
     const Design *X, Py_ssize_t row,
     const double *state,                 # in  (D, 2): mean and variance of the weights
-    double *share,                       # out (n,): x^2 times variance
+    double *work,                        # out (n, 2)
 ) noexcept nogil:
     cdef int64_t start = X.indptr[row]
     cdef Py_ssize_t n = X.indptr[row + 1] - start, k
-    cdef double m0 = X.offset[row] if X.offset != NULL else 0.0, m1 = 0.0, v0 = 0.0, v1 = 0.0, x
-    cdef const double *w
+    cdef const int32_t *j = X.indices + start
+    cdef const double *x = X.x + start
+    cdef cv_pair even = cv_pair_of(X.offset[row] if X.offset != NULL else 0.0, 0.0), odd = cv_pair_of(0.0, 0.0)
     cdef Latent f
-    for k in range(n):
-        x = X.x[start + k]
-        w = state + 2 * <Py_ssize_t> X.indices[start + k]
-        share[k] = x * (x * w[1])
-        if k & 1:                        # two chains of additions, half as long
-            m1 += x * w[0]
-            v1 += share[k]
-        else:
-            m0 += x * w[0]
-            v0 += share[k]
-    f.mean, f.variance = m0 + m1, v0 + v1
+    for k in range(0, n - 1, 2):         # two chains of additions, half as long
+        even = cv_pair_add(even, project_weight(x[k], state + 2 * <Py_ssize_t> j[k], work + 2 * k))
+        odd = cv_pair_add(odd, project_weight(x[k + 1], state + 2 * <Py_ssize_t> j[k + 1], work + 2 * k + 2))
+    if n & 1:
+        even = cv_pair_add(even, project_weight(x[n - 1], state + 2 * <Py_ssize_t> j[n - 1], work + 2 * n - 2))
+    even = cv_pair_add(even, odd)
+    f.mean, f.variance = cv_pair_first(even), cv_pair_second(even)
     return f
 
 
 cdef inline void assimilate(
-    const Design *X, Py_ssize_t row, double variance, Tilted at, const double *share,
+    const Design *X, Py_ssize_t row, double variance, Tilted at,
+    const double *work,                  # in    (n, 2): from `project`
     double *state,                       # inout (D, 2)
 ) noexcept nogil:
     cdef int64_t start = X.indptr[row]
     cdef Py_ssize_t n = X.indptr[row + 1] - start, k
     cdef double shrink
     cdef double *w
-    if not variance * at.rho > 1.0:      # then 1 + a d2 > 1/2: nothing cancels
+    cdef cv_pair slopes = cv_pair_of(at.d1, at.d2), old, new
+    if not variance * at.d2 < -0.5:      # or V r <= 1; then 1 + a d2 >= 1/2: nothing cancels
         for k in range(n):
             w = state + 2 * <Py_ssize_t> X.indices[start + k]
-            w[0] += w[1] * X.x[start + k] * at.d1
-            w[1] *= 1.0 + share[k] * at.d2
+            old = cv_pair_load(w)
+            new = cv_pair_add(cv_pair_of(cv_pair_first(old), 1.0), cv_pair_mul(cv_pair_load(work + 2 * k), slopes))
+            cv_pair_store(w, cv_pair_mul(new, cv_pair_of(1.0, cv_pair_second(old))))
     else:
         shrink = 1.0 / (1.0 + variance * at.rho)
         for k in range(n):
             w = state + 2 * <Py_ssize_t> X.indices[start + k]
-            w[0] += w[1] * X.x[start + k] * at.d1
-            w[1] *= (1.0 + rest(share, 1, n, k, variance) * at.rho) * shrink
+            w[0] += work[2 * k] * at.d1
+            w[1] *= (1.0 + rest(work + 1, 2, n, k, variance) * at.rho) * shrink
+
+
+cdef Py_ssize_t filter_probit_rows(
+    const Design *X, Likelihood *lik, const double *y, Py_ssize_t start, Py_ssize_t stop,
+    double *work, double *state, double *log_z,
+) noexcept nogil:
+    """`filter_rows` for at most PROBIT_ROWS rows of the probit likelihood without weights."""
+    cdef double mean[PROBIT_ROWS]
+    cdef double variance[PROBIT_ROWS]
+    cdef double unused[2][PROBIT_ROWS]
+    cdef double power = 1.0
+    cdef Py_ssize_t i
+    cdef Latent f
+    cdef Tilted at
+    lik.power = power
+    for i in range(start, stop):
+        cv_prefetch(state, 2, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
+        f.mean, f.variance = 0.0, 1.0
+        if X.indptr[i] < X.indptr[i + 1]:
+            f = project(X, i, state, work)
+            if MODERATE_VARIANCE < f.variance < LARGEST_MOMENT and f.mean * f.mean < MODERATE_RATIO * f.variance:
+                at = probit_site(lik.a, y[i], f.mean, f.variance)      # finite
+            elif usable(f):
+                at = tilted(lik, y[i], 0.0, f.mean, f.variance)
+                if not finite(at):
+                    return i
+            else:
+                return i
+            assimilate(X, i, f.variance, at, work, state)
+        mean[i - start], variance[i - start] = f.mean, f.variance
+    match_tile(lik, stop - start, &power, 0, y + start, &power, 0, mean, variance, False, log_z + start, unused[0],
+               unused[1])
+    for i in range(start, stop):
+        log_z[i] = log_z[i] if X.indptr[i] < X.indptr[i + 1] else 0.0
+    return -1
 
 
 cdef Py_ssize_t filter_rows(
     const Design *X, Likelihood *lik, const double *y, const double *extra, bint extras,
     const double *weight,                # in  (N,) or NULL
-    Py_ssize_t start, Py_ssize_t stop, double *share, double *state, double *log_z,
+    Py_ssize_t start, Py_ssize_t stop, double *work, double *state, double *log_z,
 ) noexcept nogil:
     """Return -1, or the first row whose moments leave the range of float64."""
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, row = -1
     cdef double left
     cdef Latent f
     cdef Tilted at
+    if lik.kind == PROBIT and weight == NULL:
+        while start < stop and row < 0:
+            i, start = start, min(start + PROBIT_ROWS, stop)
+            row = filter_probit_rows(X, lik, y, i, start, work, state, log_z)
+        return row
     for i in range(start, stop):
         cv_prefetch(state, 2, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
         log_z[i] = 0.0
@@ -170,13 +243,13 @@ cdef Py_ssize_t filter_rows(
         left = weight[i] if weight != NULL else 1.0
         while left > 0.0:
             lik.power = left if left < 1.0 else 1.0
-            f = project(X, i, state, share)
+            f = project(X, i, state, work)
             if not usable(f):
                 return i
             at = tilted(lik, y[i], extra[i if extras else 0], f.mean, f.variance)
             if not finite(at):
                 return i
-            assimilate(X, i, f.variance, at, share, state)
+            assimilate(X, i, f.variance, at, work, state)
             log_z[i] += at.log_z
             left -= 1.0
     return -1
@@ -415,11 +488,14 @@ cdef class Rows:
         """ADF over rows start..stop, a row of weight w taken w times. Returns -1 or a row out of range."""
         cdef const double *weights = NULL
         cdef Likelihood lik = self.lik
+        cdef Design X = self.X
         cdef Py_ssize_t row
         if weight is not None:
             weights = &weight[0]
+        if state.shape[0] <= CACHED_WEIGHTS:
+            X.nnz = 0                    # nothing is prefetched
         with nogil:
-            row = filter_rows(&self.X, &lik, &self._y[0], &self._extra[0], self.extras, weights, start, stop,
+            row = filter_rows(&X, &lik, &self._y[0], &self._extra[0], self.extras, weights, start, stop,
                               &self._work[0, 0], &state[0, 0], &log_z[0])
         return row
 

@@ -233,13 +233,18 @@ CV_INLINE void cv_chain_smooth(
         cv_chain_predict(p, n ? moments + (n - 1) * CV_PACKED(p) : NULL, &step);
         const double *spread = step.covariance;
         double rho = chain->rho[n], inverse = 1.0 / (1.0 + rho * spread[0]), shrink = rho * inverse;
-        double ahead = 0.0, square = 0.0;
+        double ahead = 0.0, square = 0.0, u[CV_MAX_STATES];
+        for (int i = 0; i < p; i++)                   /* (I - k h')' h, k = shrink spread, whose first entry cancels */
+            u[i] = i ? -shrink * spread[i] : inverse;
         for (int i = 0; i < p; i++) {
+            double sum = 0.0;
             y[i] = 0.0;
-            for (int j = 0; j < p; j++)
-                y[i] += G[i * p + j] * spread[j];
+            for (int j = 0; j < p; j++) {
+                sum += G[i * p + j] * spread[j];
+                y[i] += G[i * p + j] * u[j];
+            }
             ahead += spread[i] * a[i];
-            square += spread[i] * y[i];
+            square += spread[i] * sum;
         }
         double filtered = spread[0] * inverse, lost = square * inverse * inverse;
         /* smaller differences are rounding */
@@ -247,12 +252,13 @@ CV_INLINE void cv_chain_smooth(
         mean[n] = step.mean[0] + (spread[0] * (chain->g[n] - rho * step.mean[0]) + ahead) * inverse;
         alpha[n] = (chain->g[n] - rho * (step.mean[0] + ahead)) * inverse;
         curvature[n] = shrink + shrink * (shrink * square);       /* the square of shrink may leave the range */
-        for (int i = 0; i < p; i++) {
-            G[i] -= shrink * y[i];
-            G[i * p] -= shrink * y[i];
+        double own_slope = inverse * (chain->g[n] - rho * step.mean[0]), own_square = shrink;
+        for (int i = 0; i < p; i++) {                 /* (I - k h')' a and (I - k h')' G (I - k h'), and those of the row */
+            own_slope += u[i] * a[i];
+            own_square += u[i] * y[i];
+            G[i] = G[i * p] = y[i];
         }
-        G[0] += curvature[n];
-        a[0] += alpha[n];
+        G[0] = own_square, a[0] = own_slope;
         if (slopes) {
             double *out = slopes + n * CV_PACKED(p);
             for (int i = 0; i < p; i++) {

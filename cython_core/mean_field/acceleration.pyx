@@ -11,12 +11,15 @@ consecutive points, dx, ds, dgx, dgs, and the residuals r = gx - x and q = gs - 
 Sums are in CV_LANES lanes, whatever the instruction set.
 """
 
+from libc.math cimport NAN, fabs, fmax, hypot, sqrt
 from libc.stdlib cimport free, malloc
+from scipy.linalg.cython_lapack cimport dgeev, dsyev
 
 from cavity._core.simd cimport CV_LANES, cv_combine
 
 cdef enum:
     MAX_POINTS = 16
+    MAX_ENTRIES = MAX_POINTS * MAX_POINTS
 
 
 cdef double dot(const double *a, const double *b, Py_ssize_t n) noexcept nogil:
@@ -91,3 +94,94 @@ def combine(list points,                    # in  (m + 1,) arrays (4, P)
         before, point = points[i], points[i + 1]
         for k in range(size):
             out[k] -= weights[i] * (point[2, k] - before[2, k])
+
+
+def lengths_of_step(const double[:, ::1] point,     # in (4, P)
+                    double rounding, /):            # relative error of gx and gs
+    """Half the squared length of the step to the image, and half of what rounding makes of it."""
+    cdef Py_ssize_t k
+    cdef double change = 0.0, noise = 0.0
+    for k in range(point.shape[1]):
+        change += (point[2, k] - point[0, k]) * (point[3, k] - point[1, k])
+        noise += fabs(rounding * point[2, k]) * fabs(rounding * point[3, k])
+    return fmax(0.5 * change, 0.0), 0.5 * noise
+
+
+cdef int find_axes(const double[:, ::1] matrix,     # in  (m, m), symmetric, m < MAX_POINTS
+                   double share,                    # of the largest eigenvalue, and a number, that others are above
+                   double least,
+                   double *values,                  # out (m,): the eigenvalues above both, ascending
+                   double *vectors) noexcept nogil:  # out (m, m): their eigenvectors, one after the other
+    """How many eigenvalues are large enough; -1 where LAPACK fails."""
+    cdef double work[4 * MAX_POINTS]
+    cdef double eigenvectors[MAX_ENTRIES]
+    cdef double all_values[MAX_POINTS]
+    cdef int m = <int>matrix.shape[0], size = 4 * MAX_POINTS, info = 0, i, j, count = 0
+    for i in range(m):
+        for j in range(m):
+            eigenvectors[i * m + j] = matrix[i, j]
+    dsyev(b"V", b"L", &m, eigenvectors, &m, all_values, work, &size, &info)
+    if info:
+        return -1
+    for i in range(m):
+        if all_values[i] > fmax(share * all_values[m - 1], least):
+            values[count] = all_values[i]
+            for j in range(m):
+                vectors[count * m + j] = eigenvectors[i * m + j]
+            count += 1
+    return count
+
+
+def largest_rate(const double[:, ::1] lengths, const double[:, ::1] moved,  # in (m, m) as products has them
+                 double share, double least, /):                            # as for find_axes
+    """The largest absolute Ritz value of the map in the axes of the differences; nan without any.
+
+    Minus one where LAPACK fails.
+    """
+    cdef double values[MAX_POINTS]
+    cdef double real[MAX_POINTS]
+    cdef double imaginary[MAX_POINTS]
+    cdef double vectors[MAX_ENTRIES]
+    cdef double ritz[MAX_ENTRIES]
+    cdef double work[4 * MAX_POINTS]
+    cdef double none = 0.0, largest = 0.0, entry
+    cdef int m = <int>lengths.shape[0], size = 4 * MAX_POINTS, one = 1, info = 0, n, i, j, a, b
+    n = find_axes(lengths, share, least, values, vectors)
+    if n <= 0:
+        return NAN if n == 0 else -1.0
+    for a in range(n):
+        for b in range(n):
+            entry = 0.0
+            for i in range(m):
+                for j in range(m):
+                    entry += vectors[a * m + i] * moved[i, j] * vectors[b * m + j]
+            ritz[a * n + b] = entry / sqrt(values[a] * values[b])
+    dgeev(b"N", b"N", &n, ritz, &n, real, imaginary, &none, &one, &none, &one, work, &size, &info)
+    if info:
+        return -1.0
+    for a in range(n):
+        largest = fmax(largest, hypot(real[a], imaginary[a]))
+    return largest
+
+
+def shortest_residual(const double[:, ::1] residual, const double[::1] right,   # in  (m, m), (m,) as products has them
+                      double share,                                             # as for find_axes
+                      double[::1] weights, /):                                  # out (m,)
+    """Weights of the differences with which the last residual, taken as linear, is shortest.
+
+    Returns the number of axes, 0 for none, -1 where LAPACK fails.
+    """
+    cdef double values[MAX_POINTS]
+    cdef double vectors[MAX_ENTRIES]
+    cdef double entry
+    cdef int m = <int>residual.shape[0], n, i, a
+    n = find_axes(residual, share, 0.0, values, vectors)
+    for i in range(m):
+        weights[i] = 0.0
+    for a in range(n):
+        entry = 0.0
+        for i in range(m):
+            entry += vectors[a * m + i] * right[i]
+        for i in range(m):
+            weights[i] += vectors[a * m + i] * (entry / values[a])
+    return n

@@ -2,7 +2,7 @@
 
 cdef extern from "cavity_lanes.h" nogil:
     enum:
-        CV_STEP
+        CV_STEP, CV_WIDTH
     const double CV_PER_NAT
     ctypedef void template "CV_TEMPLATE void"
     ctypedef struct cv8:

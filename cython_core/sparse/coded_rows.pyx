@@ -8,6 +8,26 @@ level follow each other. `first` (C + 1,), `columns` and `values` are the rows o
 from libc.string cimport memset
 
 
+def add_codes(const unsigned short[::1] codes,   # in    (N,)
+              const double[::1] rho,             # in    (N,)
+              double[::1] sums, /):              # inout plus the sums of rho by codes
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(rho.shape[0]):
+            sums[codes[i]] += rho[i]
+
+
+def look_up(const unsigned short[::1] codes,   # in    (N,)
+            const double[::1] numbers,         # in    one for each code
+            double[::1] out,                   # inout (N,): plus those of the rows
+            Py_ssize_t start,
+            Py_ssize_t stop, /):
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(start, stop):
+            out[i] += numbers[codes[i]]
+
+
 def add_pairs(const unsigned short[::1] left,   # in    (N,) codes
               const unsigned short[::1] right,   # in    (N,)
               const double[::1] rho,             # in    (N,)

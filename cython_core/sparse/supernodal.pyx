@@ -642,6 +642,11 @@ def forward(Supernodes nodes,
             w, b = width_of(tree, s), below_of(tree, s)
             panel, own, below = <double *> &values[tree.starts[s]], &x[tree.first[s], 0], tree.rows + tree.rows_at[s]
             width, rows = <int> w, <int> b
+            i = 0
+            while i < w * k and own[i] == 0.0:
+                i += 1
+            if i == w * k:  # as where right hand sides begin further on
+                continue
             if w * (w + b) * k < MIN_PRODUCTS_FOR_BLAS or w == 1:
                 for i in range(w + b):
                     other = own + i * k if i < w else &x[below[i - w], 0]

@@ -86,7 +86,7 @@ def cases():
         yield f"N = 20, seed {seed}", minka(20, seed), default
     yield "N = 200, seed 0", minka(200, 0), default
     newcomb, _ = data.load("newcomb")
-    yield "Newcomb, N = 66", newcomb, default.settle(newcomb)
+    yield "Newcomb, N = 66", newcomb, default.with_defaults(newcomb)
     yield "two modes, (-4, -3.5, -3, 3.5, 4)", np.array([-4.0, -3.5, -3.0, 3.5, 4.0]), default
 
 

@@ -16,18 +16,8 @@ import cavity
 from cavity import likelihoods
 from cavity.models.mixed.terms import make_terms
 
-NAMES = (
-    "Probit",
-    "Logit",
-    "OrderedProbit",
-    "Interval",
-    "Poisson",
-    "NegativeBinomial",
-    "Binomial",
-    "StudentT",
-    "Laplace",
-    *SPECIAL_RESPONSES,
-)
+NAMES = ("Probit", "Logit", "OrderedProbit", "Interval", "Poisson", "NegativeBinomial", "Binomial", "StudentT")
+NAMES += ("Laplace", *SPECIAL_RESPONSES)
 TOL = 1e-8
 SLACK = 300.0  # of a fixed point by sums of many rows, over the tolerance of a fit
 
@@ -141,11 +131,7 @@ def hard_generalised_linear(rng):
     variance = 10 ** rng.uniform(-4, 8, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
     posterior = sure(
-        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit,
-        X,
-        y,
-        schedule=schedule,
-        tol=TOL,
+        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit, X, y, schedule=schedule, tol=TOL
     )
     finite("log_evidence", posterior.log_evidence)
     finite("mean", posterior.mean)

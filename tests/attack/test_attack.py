@@ -22,7 +22,7 @@ def some_trials(name):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.long_cases("defaults")
+@pytest.mark.long_cases("defaults", "responses")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_some_trials(name):
     for k in range(1 if name in SLOW else 4):

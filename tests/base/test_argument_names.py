@@ -49,10 +49,7 @@ MODEL_CLASSES = (
         (lambda: cavity.GLM(prior_varience=1.0), "did you mean 'prior_variance'?"),
         (lambda: cavity.GLM().fit(X, Y, zzz=1), "there are X, y, event, offset, exposure"),
         (lambda: cavity.GLM("beta-binomial").fit([[1.0]], [1], trials=[2]), "in the second column of y"),
-        (
-            lambda: cavity.MixedGLM("g", "binomial").fit([[1.0]], [1], trials=[2]),
-            "p(successes, trials) before the ~",
-        ),
+        (lambda: cavity.MixedGLM("g", "binomial").fit([[1.0]], [1], trials=[2]), "p(successes, trials) before the ~"),
         (lambda: cavity.MixedGLM("y ~ x + (1 | g)", REML=True), "fixed effects are integrated out as by REML"),
         (lambda: cavity.MixedGLM(formula="y ~ x"), "the argument for that is effects"),
         (lambda: cavity.GaussianMixture(n_clusters=3), "the argument for that is n_components"),
@@ -143,13 +140,7 @@ def test_tables_name_arguments_that_exist():
 
 @pytest.mark.parametrize(
     ("name", "close"),
-    [
-        ("possion", ("poisson",)),
-        ("logti", ("logit",)),
-        ("Poisson", ("poisson",)),
-        ("gamma", ()),
-        ("", ()),
-    ],
+    [("possion", ("poisson",)), ("logti", ("logit",)), ("Poisson", ("poisson",)), ("gamma", ()), ("", ())],
 )
 def test_close_names(name, close):
     assert find_close_names(name, ("probit", "logit", "poisson", "laplace")) == close

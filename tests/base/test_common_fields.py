@@ -4,20 +4,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.glms import GLM
+from support.saved_files import load_changed
 
 from cavity.likelihoods import Interval, Probit
-from cavity.models import saved
 
 FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "low": [0.0, 1.0, 2.0, 3.0], "high": [2.0, 2.5, 5.0, 7.0]})
 
 
-def test_what_is_kept_comes_back():
+def test_what_is_kept_comes_back(tmp_path):
     posterior = GLM(Interval(), prior_variance=1.0).fit(FRAME, ["low", "high"])
-    restored = saved.rebuild(posterior.kind, *posterior.to_arrays())
+    restored = load_changed(posterior, tmp_path)
     assert restored.roles == {"y": ("low", "high")}
     assert (restored.columns, restored.classes) == (("x",), None)
     posterior = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], [3, 1.5, 3, 1.5])
-    assert saved.rebuild(posterior.kind, *posterior.to_arrays()).classes == (1.5, 3)
+    assert load_changed(posterior, tmp_path).classes == (1.5, 3)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_what_is_kept_comes_back():
         ({"classes": "ab"}, "'classes' must be a list of strings and numbers"),
     ],
 )
-def test_what_is_no_name_is_refused(change, message):
-    arrays, settings = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], np.array([0, 1, 0, 1])).to_arrays()
+def test_what_is_no_name_is_refused(change, message, tmp_path):
+    posterior = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], np.array([0, 1, 0, 1]))
     with pytest.raises(ValueError, match=message):
-        saved.rebuild("glm", arrays, settings | change)
+        load_changed(posterior, tmp_path, lambda settings, _: settings.update(change))

@@ -224,7 +224,7 @@ def test_columns_of_one_name_are_refused(kind):
         cavity.GaussianMixture(1).fit,
         lambda X: cavity.GLM("gaussian", intercept=True).fit(X, np.arange(len(X))),
     ):
-        with pytest.raises(ValueError, match="^X must have columns of different names, got two that are called 'a'"):
+        with pytest.raises(ValueError, match="^X must have columns of different names, got two of the name 'a'"):
             fit(frame)
 
 

@@ -220,7 +220,7 @@ def test_probabilities_under_the_names_of_classes():
 def test_names_are_shown():
     X = np.linspace(-1.0, 1.0, 8)[:, None]
     frame, text = pd.DataFrame({"dose": X[:, 0]}), ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
-    message = "'no', 'yes'; larger values speak for the last"
+    message = "'no', 'yes'; larger values favour the last"
     RBF = cavity.covariances.RBF()
     for posterior in (
         cavity.GLM(Probit(), prior_variance=1.0, intercept=True).fit(frame, text),
@@ -231,7 +231,7 @@ def test_names_are_shown():
         assert message in repr(posterior)
         assert "'dose'" in repr(posterior)
     assert "weights of    'intercept', 'dose'" in repr(cavity.GLM(Probit(), intercept=True).fit(frame, text))
-    assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression(intercept=False).fit(X, text).summary())
+    assert "larger values favour 'yes'" in repr(cavity.LogisticRegression(intercept=False).fit(X, text).summary())
     assert "columns of X  'dose'" in repr(cavity.GaussianMixture(1).fit(frame))
     assert "columns of X  'dose'" in repr(cavity.Clutter().fit(frame))
     assert "classes" not in repr(cavity.LogisticRegression(intercept=False).fit(X, X[:, 0] > 0))

@@ -58,10 +58,7 @@ def test_problems_end_one_by_one():
 
 def test_callback_can_stop():
     calls = []
-    outcome, _ = run(
-        [[1, 2], [1, 1.5]],
-        job=Job.checked(writing(calls, "change", stop=2)),
-    )
+    outcome, _ = run([[1, 2], [1, 1.5]], job=Job.checked(writing(calls, "change", stop=2)))
     assert calls == [(1, 2.0), (2, 1.5)]
     assert outcome.status.tolist() == [loop.STOPPED_STATUS] * 2
 

@@ -253,8 +253,8 @@ def test_copies_and_pickles_are_as_frozen(kind):
 def test_archives_of_too_many_members_are_refused_before_they_are_read(tmp_path):
     path = tmp_path / "many.npz"
     with zipfile.ZipFile(path, "w") as archive:
-        for number in range(25_000):
-            archive.writestr(f"{number}.npy", b"")
+        for number in range(5_000):
+            archive.writestr(f"{number:0200}.npy", b"")
     with pytest.raises(
         ValueError, match="many.npz is not a file written by cavity.*its directory has more than 1048576 bytes"
     ):

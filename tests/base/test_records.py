@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.glms import GLM
+from support.saved_files import read_contents
 
 import cavity
 from cavity import covariances, distributions, likelihoods
@@ -132,11 +133,8 @@ def saved(name):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "posterior.npz"
         POSTERIORS[name]().save(path)
-        data = path.read_bytes()
-    with np.load(io.BytesIO(data)) as file:
-        arrays = {name: file[name] for name in file.files}
-    header = json.loads(bytes(arrays.pop("header")))
-    return data, arrays, header
+        header, arrays = read_contents(path)
+        return path.read_bytes(), arrays, header
 
 
 def coded(header):

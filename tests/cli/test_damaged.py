@@ -181,7 +181,7 @@ def test_what_is_wrong_is_named(tmp_path, capsys):
     assert data not in capsys.readouterr().err
 
 
-@pytest.mark.long_cases("1")
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_device_for_what_is_printed(unbuffered):

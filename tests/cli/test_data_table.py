@@ -104,6 +104,17 @@ def test_text_is_coded_as_categories(run, tmp_path, message):
     assert "no column 'colour'; there is a" in run("predict", saved, path, "--output", out)[2]
 
 
+def test_long_numbers_are_categories_of_their_own(run, tmp_path):
+    columns = table()
+    columns["a"] = 1234567 + np.arange(120) % 3
+    path, saved = write(tmp_path / "x.csv", columns), tmp_path / "a.npz"
+    assert (
+        run("fit", "glm", path, "--target", "real", "--categorical", "a", "--features", "a", "--output", saved)[0] == 0
+    )
+    assert cavity.load(saved).columns == ("a[1234568]", "a[1234569]")
+    assert run("predict", saved, path, "--output", tmp_path / "p.npy")[0] == 0
+
+
 def test_text_is_coded_as_by_a_formula(run, tmp_path):
     pytest.importorskip("formulae")
     posteriors = []

@@ -278,11 +278,7 @@ def test_not_converged_is_status_1(run):
 
 
 BAD_TABLES = {
-    "missing file": (
-        None,
-        [],
-        "no such file, and no such data set (there is banana, cbpp, co2, contraception",
-    ),
+    "missing file": (None, [], "no such file, and no such data set (there is banana, cbpp, co2, contraception"),
     "empty": ("", [], "the file holds no rows"),
     "header only": ("a,y\n", [], "the file holds a header and no rows"),
     "ragged": ("a,y\n1,0\n3\n", [], "line 3: 1 fields where the first line has 2"),

@@ -19,7 +19,6 @@ import cavity
 from cavity import data
 from cavity.base import persistence
 from cavity.cli import doctor
-from cavity.sources import text_rows
 
 
 def result(run, *arguments):
@@ -149,17 +148,8 @@ def test_regressions_have_the_numbers_of_the_library(run, tmp_path):
     assert (text["columns"], text["classes"]) == (["glu", "bmi"], ["No", "Yes"])
     assert result(run, "predict", saved, "pima", "--output", out)["columns"] == ["mean", "variance", "p:No", "p:Yes"]
     np.testing.assert_allclose(np.load(out)[:, 2:], expected.predict_proba(X), rtol=SOLVES)
-    options = (
-        "--target",
-        "age",
-        "--features",
-        "glu,bmi",
-        "--no-intercept",
-        "--noise-variance",
-        90,
-        "--prior-variance",
-        2,
-    )
+    options = "--target", "age", "--features", "glu,bmi", "--no-intercept", "--noise-variance", 90
+    options += "--prior-variance", 2
     text = result(run, "fit", "linear-regression", "pima", *options, "--output", saved)
     expected = cavity.LinearRegression(intercept=False, noise_variance=90.0, prior_variance=2.0).fit(X, columns["age"])
     assert text["mean"] == expected.mean.tolist()
@@ -395,12 +385,12 @@ def test_files_among_the_data_are_never_overwritten(run, tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "pwritev"), reason="files are written at their own position here")
-def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
+def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch, set_sizes):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
-    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", 8)
+    set_sizes(MAX_BYTES_IN_MEMORY=8)
     monkeypatch.setattr(os, "pwritev", full)
     status, out, err = run("fit", "linear-regression", tmp_path / "x.csv", "--target", "b")
     assert (status, out) == (2, "")

@@ -8,7 +8,6 @@ from support.commands import runner
 
 import cavity
 from cavity import data
-from cavity.plot import posterior_figures
 
 pytest.importorskip("formulae")
 FORMULA = "p(incidence, size) ~ period + (1 | herd)"
@@ -96,7 +95,7 @@ def test_predictions_without_a_formula_need_python(tmp_path, capsys):
 def test_the_picture_shows_every_term():
     frame = data.table("sleepstudy", as_frame=True)[0]
     posterior = cavity.MixedGLM("Reaction ~ Days + (Days | Subject)").fit(frame)
-    figure = posterior_figures.make_figure(posterior, title="Sleep")
+    figure = posterior.plot(title="Sleep").flat[0].figure
     titles = [axes.get_title() for axes in figure.axes]
     assert figure.axes[0].get_yticklabels()[-1].get_text().startswith("intercept: 251.4")
     assert titles[1:] == ["Variance components", "intercept of Subject", "Days of Subject"]

@@ -8,7 +8,6 @@ from support.commands import runner, write
 from support.specials import SPECIALS, kinds_in, make_special
 
 import cavity
-from cavity.cli import input_tables
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def run(capsys, monkeypatch):
     def read(options):
         raise AssertionError("the table was read before the outputs were checked")
 
-    monkeypatch.setattr(input_tables, "open_table", read)
+    monkeypatch.setattr("cavity.cli.input_tables.open_table", read)
     return runner(capsys)
 
 

@@ -325,6 +325,26 @@ def test_classes_that_come_late(run, tmp_path):
     assert f"x.csv, line {first + 2}: column 'two' is yes, not one of no, maybe" in errors
 
 
+@pytest.mark.parametrize(
+    ("zeros", "one", "options", "names"),
+    [
+        (("0", "-0"), "1", (), ("0", "1")),
+        (("-0", "0.0"), "1e0", ("--classes", "0.0,1.0"), ("0", "1")),
+        (("1234567", "1234567"), "1234568", (), ("1234567", "1234568")),
+    ],
+)
+def test_classes_that_are_numbers(run, tmp_path, zeros, one, options, names):
+    """0, -0 and 0.0 are one class whatever batch they are in; numbers of seven digits are not rounded."""
+    columns = table()
+    is_zero, is_late = columns["two"] == "no", np.arange(90) >= 45
+    columns["two"] = np.where(is_zero, np.where(is_late, zeros[1], zeros[0]), one)
+    path = write(tmp_path / "x.csv", columns)
+    status, printed, errors = run(path, "--x", "a,b", "--y", "two", "--batch", 45, "--learn", "never", *options)
+    assert (status, errors) == (0, "")
+    for k, n in enumerate((is_zero.sum(), (~is_zero).sum())):
+        assert f"class {k}          {names[k]}, {n} rows" in printed
+
+
 @pytest.mark.long_cases("real-student-t-RMSE")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_errors_that_cannot_be_told():
         assert (done.returncode, done.stderr) == (2, "cavity: error: standard output: No space left on device\n")
 
 
-@pytest.mark.sample(4)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [
@@ -113,6 +113,7 @@ print(cavity.GaussianMixture(2).fit(rows, max_iter=5, tol=0.0, progress=True).n_
 """
 
 
+@pytest.mark.long
 def test_progress_without_standard_error():
     """As of programs of Windows without a console."""
     command = [sys.executable, "-W", "ignore", "-c", CLOSED_ERROR]

@@ -14,7 +14,6 @@ from support.examples import examples
 from support.tolerances import AT_REST, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
-from cavity.base import arrays
 from cavity.covariances import (
     RBF,
     Constant,
@@ -275,7 +274,7 @@ def test_gram_into_an_array():
     X, out = rows(30), np.full((30, 30), np.nan)
     assert RBF().gram(X, out=out) is out
     assert np.array_equal(out, RBF().gram(X))
-    frozen = arrays.make_read_only(np.zeros((30, 30)))
+    frozen = np.frombuffer(bytes(8 * 900)).reshape(30, 30)
     for bad in (np.zeros((30, 29)), np.zeros((30, 30), order="F"), np.zeros((30, 30), dtype=np.float32), frozen):
         with pytest.raises(ValueError, match=r"out must be a writeable float64 array of shape \(30, 30\) in C order"):
             RBF().gram(X, out=bad)
@@ -605,8 +604,6 @@ def test_more_rows_than_memory_allows():
         RBF().gram(X)
     with pytest.raises(MemoryError, match="the matrix of covariances of shape"):
         RBF().cross(X, X)
-    with pytest.raises(MemoryError, match=f"needs {8 * 10**20} bytes"):
-        arrays.allocate_matrix((10**10, 10**10), "the covariance matrix")
 
 
 def test_the_module_is_public():

@@ -17,11 +17,11 @@ from cavity.runs.executors import Threads
 
 
 @pytest.mark.parametrize("way", ["rows", "blocks", "python", "parallel"])
-def test_damping_of_steps_up_and_down(way, monkeypatch):
+def test_damping_of_steps_up_and_down(way, set_sizes):
     """A step that raises the precision of a site goes `up` of the way, one that lowers it `down`."""
     up, down = 0.5, 0.25  # the square: what parallel sweeps do
     if way == "blocks":
-        monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", 0)
+        set_sizes(MAX_RANK_ONE_COLUMNS=0)
     likelihood = OwnGaussian() if way == "python" else likelihoods.Gaussian(0.5)
     X, y = np.ones((1, 1)), np.array([3.0])
     for tau, rho, step in ((1.0, 0.5, up), (20.0, 7.0, down)):
@@ -84,7 +84,7 @@ def test_passes_in_one_call_have_the_bits_of_passes_one_by_one(n, d, likelihood,
 
 @pytest.mark.parametrize("likelihood", [likelihoods.Probit(), likelihoods.StudentT(2.0, 0.1), likelihoods.Poisson()])
 @pytest.mark.parametrize("n", [1, 21, 128])
-def test_sweeps_of_a_process_in_one_call(likelihood, n, monkeypatch):
+def test_sweeps_of_a_process_in_one_call(likelihood, n, monkeypatch, set_sizes):
     """They have the bits of sweeps one by one, in all variants, and the fixed point of sweeps by blocks."""
     rng = np.random.default_rng(n)
     X = np.sort(rng.uniform(-3.0, 3.0, (n, 1)), axis=0)
@@ -99,7 +99,7 @@ def test_sweeps_of_a_process_in_one_call(likelihood, n, monkeypatch):
         assert (fit.n_iter, fit.log_evidence) == (one_by_one.n_iter, one_by_one.log_evidence)
         np.testing.assert_array_equal(fit.sites.tau, one_by_one.sites.tau)
         np.testing.assert_array_equal(fit.trace["change"], one_by_one.trace["change"])
-    monkeypatch.setattr(latent, "MAX_COMPILED_ROWS", 0)
+    set_sizes(MAX_COMPILED_ROWS=0)
     by_blocks = model.fit(**arguments)
     assert by_blocks.converged == fit.converged
     assert by_blocks.n_iter == fit.n_iter

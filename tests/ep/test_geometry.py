@@ -153,9 +153,9 @@ def test_blocks_are_in_order_and_cover_all_rows(case):
 
 
 @pytest.mark.parametrize("limit", [0, 48])
-def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
+def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, set_sizes):
     """Visits one after the other end in the belief of the sites that they leave, and see each other's changes."""
-    monkeypatch.setattr("cavity.ep.dense.MAX_RANK_ONE_COLUMNS", limit)
+    set_sizes(MAX_RANK_ONE_COLUMNS=limit)
     geometry, mean, covariance, _, _ = case
     if geometry.parallel_only:
         pytest.skip("it has no visits one after the other")

@@ -148,7 +148,7 @@ def measure(x, density):
     return np.interp([0.025, 0.975], np.cumsum(density) - 0.5 * density, x), np.sqrt(density @ (x - mean) ** 2)
 
 
-@pytest.mark.long_cases("D 1911-60-table3")
+@pytest.mark.long_cases("A row 1-None-table1", "D 1911-60-table3")
 @pytest.mark.parametrize(
     ("name", "row", "table"),
     [

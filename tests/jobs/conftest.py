@@ -6,7 +6,7 @@ import pytest
 from support.jobs import Server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server():
     """Starts fits in processes of their own."""
     if os.name != "posix":

@@ -47,10 +47,7 @@ def test_options():
         options = Options.checked(**values)
         return fingerprint(glm(), {}, options=options, rng=np.random.default_rng(seed), init="auto")
 
-    assert differences(of(), of(tol=1e-10, damping=0.5)) == [
-        "damping was 1.0, is 0.5",
-        "tol was 1e-08, is 1e-10",
-    ]
+    assert differences(of(), of(tol=1e-10, damping=0.5)) == ["damping was 1.0, is 0.5", "tol was 1e-08, is 1e-10"]
     assert differences(of(), of(seed=2)) == ["rng was in another state"]
     assert differences(of(), of()) == []
 

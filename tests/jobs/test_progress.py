@@ -28,7 +28,7 @@ def test_lines_are_rare_and_the_last_one_is_shown():
     lines = []
     display = ProgressDisplay(ProgressLines(lines.append))
     for n in range(1, 1000):
-        display.tell(event(n, objective=-2.0, passes_left=3.2))
+        display.receive(event(n, objective=-2.0, passes_left=3.2))
     display.close()
     display.close()
     assert len(lines) <= 1 + 1  # a second may have passed

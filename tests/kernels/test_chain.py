@@ -147,7 +147,10 @@ def test_no_digits_are_lost_where_times_are_close(p, ratio):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-100, 1e100])
 def test_no_digits_are_lost_where_noise_is_small(processes, scale):
-    """Noise of 1e-14 at equal times: P - u u' rho/scale is 1e-14 with an error of 1e-16, means are off by 2e-4."""
+    """Noise of 1e-14 at equal times: P - u u' rho/scale is 1e-14 with an error of 1e-16, means are off by 2e-4.
+
+    A gradient by G - k y' - y k' + k k' y'h, with entries of 1e14 that cancel, is off by 1e-3.
+    """
     t, noise = np.array([0.0, 0.4, 1.0, 1.0, 1.0, 1.0, 1.7, 2.0, 2.0]), 1e-14 * scale**2
     processes = [(p, length, variance * scale**2) for p, length, variance in processes]
     y = 2.0 ** -np.arange(9.0) + 1e-7 * np.sin(np.arange(9.0))  # equal times differ by some sds of the noise
@@ -160,8 +163,15 @@ def test_no_digits_are_lost_where_noise_is_small(processes, scale):
         means = np.array((x - exact_noise * (inverse * x)).tolist(), dtype=float)[:, 0]
         variances = np.array([float(exact_noise - exact_noise**2 * inverse[i, i]) for i in range(9)])
         expected = float(-((x.T * inverse * x)[0] + mp.log(mp.det(gram + exact_noise * mp.eye(9)))) / 2)
+        weights, h, slopes = inverse * x * x.T * inverse - inverse, mp.mpf(10) ** -30, []
+        for p, length, process_variance in processes:
+            one, longer = (exact_gram([(p, length * mp.exp(k * h), process_variance)], t) for k in (0, 1))
+            slopes.append(
+                [float(mp.fsum((weights * by)[i, i] for i in range(9)) / 2) for by in (one, (longer - one) / h)]
+            )
     sites = np.full(9, 1.0 / noise), y / noise
-    log_determinant, square, proper, mean, variance, *_ = run(processes, t, *sites)
+    log_determinant, square, proper, mean, variance, *_, gradient = run(processes, t, *sites)
+    np.testing.assert_allclose(gradient, slopes, rtol=AT_REST, atol=AT_REST)
     assert proper
     np.testing.assert_allclose(variance, variances, rtol=AT_REST)
     np.testing.assert_allclose((mean - means) / np.sqrt(variances), 0.0, atol=ROOT_EPS)  # y is rounded by 1e-9 sds

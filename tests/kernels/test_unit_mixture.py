@@ -64,10 +64,7 @@ def test_many_digits():
                 totals[f"D{k}"] += r * d[k]
                 totals["Q"] += r * d[k] ** 2
         truth = [float(value) for value in totals.values()]
-    for counts, moments, *rest in (
-        statistics(y, mean, log_weight, h),
-        reference.statistics(y, mean, log_weight, h),
-    ):
+    for counts, moments, *rest in (statistics(y, mean, log_weight, h), reference.statistics(y, mean, log_weight, h)):
         np.testing.assert_allclose(np.array([*counts, *moments, *rest], dtype=float), truth, rtol=2e-14)
 
 

@@ -117,7 +117,7 @@ def test_derivatives_beside_differences(name, parameters, y, f):
 )
 def test_densities_have_mass_one(name, parameters):
     """In x = log y or logit y, by the trapezoidal rule."""
-    x, times = np.linspace(-40, 40, 1601), name in ("Weibull", "LogLogistic")
+    x, times = np.linspace(-40, 40, 401), name in ("Weibull", "LogLogistic")
     y = 1 / (1 + np.exp(-x)) if name == "Beta" else np.exp(x)
     slope = y * (1 - y) if name == "Beta" else y
     some = (slope > 0) & (y < 1 if name == "Beta" else y > 0)
@@ -131,11 +131,11 @@ def test_densities_have_mass_one(name, parameters):
 
 def test_tweedie_has_mass_one_and_its_mean():
     """Zero, and the density of y > 0 in log y."""
-    x = np.linspace(-25, 6, 311)
+    x = np.linspace(-25, 6, 156)
     p = np.exp([float(reference.tweedie(mp.mpf("0.3"), t, 1.6, 0.8)[0]) for t in np.exp(x)]) * np.exp(x)
     zero = math.exp(reference.tweedie(mp.mpf("0.3"), 0, 1.6, 0.8)[0])
-    assert zero + p.sum() * 0.1 == pytest.approx(1, abs=OPTIMUM)
-    assert p @ np.exp(x) * 0.1 == pytest.approx(math.exp(0.3), abs=OPTIMUM)
+    assert zero + p.sum() * 0.2 == pytest.approx(1, abs=OPTIMUM)
+    assert p @ np.exp(x) * 0.2 == pytest.approx(math.exp(0.3), abs=OPTIMUM)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ from cavity.likelihoods import (
     StudentT,
     quadrature,
 )
+from cavity.likelihoods.base import encode_observations, encode_responses, kernel_settings
+from cavity.likelihoods.parameters import FreeParameters
 
 VARIANTS = _core.variants("sites")
 TABLE = json.loads((GOLDEN / "likelihoods.json").read_text())
@@ -744,3 +746,30 @@ def test_log_densities_that_are_complex_are_refused():
 
     with pytest.raises(TypeError, match="log_p must return real numbers, got complex128"):
         cavity.GLM(Turned(), intercept=False).fit([[1.0], [2.0]], [0.5, 1.0])
+
+
+SEVERAL_COUNTS = np.random.default_rng(2).poisson(4.0, size=(3, 50)).astype(float)
+SEVERAL_COUNTS[:, :2] = 0.0, 1e6
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "names", "y"),
+    [
+        (likelihoods.NegativeBinomial(2.0), ("dispersion",), SEVERAL_COUNTS),
+        (likelihoods.NegativeBinomial(2.0), (), SEVERAL_COUNTS),
+        (likelihoods.Poisson(), (), SEVERAL_COUNTS),
+        (likelihoods.Gaussian(0.5), ("noise_variance",), SEVERAL_COUNTS),
+        (likelihoods.Gamma(2.0), ("shape",), SEVERAL_COUNTS + 0.5),
+        (likelihoods.ZeroInflatedNegativeBinomial(2.0, 0.3), ("dispersion", "zero_probability"), SEVERAL_COUNTS),
+    ],
+)
+def test_responses_are_encoded_as_each_alone(likelihood, names, y):
+    free = FreeParameters(likelihood, names)
+    vectors = free.pack(likelihood) + np.random.default_rng(3).normal(size=(3, free.size))
+    encoded = encode_responses(likelihood, y, free, vectors)
+    for parameters, numbers, extra, vector, response in zip(*encoded, vectors, y, strict=True):
+        single = free.unpack(vector, likelihood)
+        np.testing.assert_allclose(parameters, kernel_settings(single)[1], rtol=SUMS)
+        expected = encode_observations(single, response)
+        np.testing.assert_array_equal(numbers, expected[0])
+        np.testing.assert_allclose(extra, expected[1], rtol=SUMS, atol=SUMS)

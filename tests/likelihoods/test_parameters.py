@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from support.tolerances import ROOT_EPS, SUMS
+from support.tolerances import OPTIMUM, ROOT_EPS, SUMS
 
 from cavity import GLM, GaussianProcess, covariances, likelihoods
 from cavity.likelihoods.parameters import PARAMETER_DOMAINS, FreeParameters, check_declared, list_open_parameters
@@ -99,3 +99,15 @@ def test_the_word_of_before_is_refused():
 
     with pytest.raises(TypeError, match="scales of Own has no meaning: declare parameters"):
         GLM(Own(), prior_variance=1.0, intercept=False)
+
+
+def test_a_power_is_searched_between_one_and_two():
+    likelihood = likelihoods.Tweedie(1.7, 2.0)
+    free = FreeParameters(likelihood, ("power", "dispersion"))
+    vector = free.pack(likelihood)
+    assert free.unpack(vector, likelihood).power == pytest.approx(1.7, rel=SUMS)
+    for far in (-30.0, 30.0):
+        assert 1.0 < free.unpack(np.array([far, 0.0]), likelihood).power < 2.0
+    h = 1e-6
+    slope = (free.unpack(vector + [h, 0], likelihood).power - free.unpack(vector - [h, 0], likelihood).power) / (2 * h)
+    assert free.jacobian(likelihood)[0, 0] == pytest.approx(slope, rel=OPTIMUM)

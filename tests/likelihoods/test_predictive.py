@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 from support.glms import GLM
-from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LAST_BIT, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity.likelihoods import (
     Binomial,
@@ -22,6 +22,7 @@ from cavity.likelihoods import (
     StudentT,
     predictive,
 )
+from cavity.likelihoods.predictive import find_normal_mixture_quantiles
 
 BELIEFS = [(0.3, 0.5), (-1.0, 2.0), (2.0, 1e-4), (1.5, 0.0), (-0.5, 1e-320)]
 MEANS, VARIANCES = (np.array(values) for values in zip(*BELIEFS, strict=True))
@@ -297,3 +298,13 @@ def test_probabilities_by_fixed_rules_have_the_digits_of_quadrature_in_both_tail
     for value, m, s in zip(probabilities, mean, sd, strict=True):
         np.testing.assert_allclose(value, weights @ cdf(m + s * z), rtol=ROOT_EPS)
         np.testing.assert_allclose(1.0 - value, weights @ (1.0 - cdf(m + s * z)), rtol=ROOT_EPS, atol=INTEGRAL)
+
+
+def test_quantiles_of_mixtures_with_known_parts():
+    """A law without variance has a step; equal laws without variance have one quantile."""
+    weights, q = np.array([0.25, 0.75]), np.array([0.1, 0.25 + 0.75 * 0.5])
+    means, variances = np.array([[3.0, 3.0], [1e3, 1e3]]), np.array([[0.0, 0.0], [4.0, 4.0]])
+    q = find_normal_mixture_quantiles(weights, q, means, variances)
+    np.testing.assert_allclose(q, [3.0, 1e3], rtol=INTEGRAL)
+    equal = find_normal_mixture_quantiles(weights, np.array([0.3]), np.full((2, 1), 5.0), np.zeros((2, 1)))
+    np.testing.assert_allclose(equal, 5.0, rtol=LAST_BIT)

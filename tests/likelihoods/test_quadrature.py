@@ -159,11 +159,7 @@ TOP = float(np.log(1e6))
 INTEGRALS = {
     "logit": (log_expit, exact_logit, [(0, 1)]),
     "student": (student, exact_student, [(0.5, 1)]),
-    "narrow student": (
-        lambda f: student(f, s=NARROW),
-        lambda f: exact_student(f, s=NARROW),
-        [(0.5, NARROW)],
-    ),
+    "narrow student": (lambda f: student(f, s=NARROW), lambda f: exact_student(f, s=NARROW), [(0.5, NARROW)]),
     "no count": (lambda f: poisson(f, 0), lambda f: exact_poisson(f, 0), [(0, 1)]),
     "count of 3": (lambda f: poisson(f, 3), lambda f: exact_poisson(f, 3), [(1, 1)]),
     "count of a million": (lambda f: poisson(f, 10**6), lambda f: exact_poisson(f, 10**6), [(TOP, 1e-3)]),

@@ -245,6 +245,41 @@ def test_the_order_fills_as_little_as_that_of_superlu():
     assert len(reference.filled(matrix != 0, order)) == lu.L.nnz
 
 
+@pytest.mark.parametrize("budget", [1, 50, sparse_cholesky.STEPS_PER_CALL])
+@pytest.mark.parametrize("name", [name for name, matrix in MATRICES.items() if len(matrix) > 1])
+def test_the_order_of_least_fill(name, budget, monkeypatch):
+    monkeypatch.setattr(sparse_cholesky, "STEPS_PER_CALL", budget)
+    lower = sparse.csc_array(np.tril(MATRICES[name]))
+    pattern = lower.indptr, lower.indices
+    order = sparse_cholesky._order_by_fill(*pattern, len(MATRICES[name]) ** 2)
+    assert order.tolist() == reference.order_by_fill(MATRICES[name] != 0)
+    below = len(reference.filled(MATRICES[name] != 0, order)) - len(order)
+    assert sparse_cholesky._order_by_fill(*pattern, max(below - 1, 0)) is None
+
+
+def test_the_order_of_least_fill_is_taken_where_it_has_fewer_products(monkeypatch):
+    """As in chains of which pairs meet at each time; and not where minimum degree is as good, or factors are small."""
+    n_chains, n_times = 80, 20
+    rng = np.random.default_rng(0)
+    time, pairs = rng.integers(n_times, size=(8000, 1)), rng.integers(n_chains, size=(8000, 2))
+    steps = np.arange(n_chains * n_times).reshape(n_chains, n_times)
+    chains = np.stack([steps[:, 1:], steps[:, :-1]], -1).reshape(-1, 2)
+    i, j = np.sort(np.concatenate([pairs * n_times + time, chains])).T
+    matrix = np.eye(n_chains * n_times)
+    matrix[j, i] = 1.0
+    lower = sparse.csc_array(matrix)
+    pattern = lower.indptr.astype(np.int64), lower.indices
+    by_degree = sparse_cholesky._order_by_degree(*pattern)
+    assert np.array_equal(fill_reducing_order(*pattern), by_degree)
+    monkeypatch.setattr(sparse_cholesky, "MIN_FILL_PRODUCTS", 0.0)
+    by_fill = fill_reducing_order(*pattern)
+    products = [np.sum(sparse_cholesky._find_tree(*pattern, order)[-1] ** 2.0) for order in (by_degree, by_fill)]
+    assert products[1] < 0.8 * products[0]
+    banded = sparse.csc_array(np.tril(MATRICES["banded"]))
+    pattern = banded.indptr, banded.indices
+    assert np.array_equal(fill_reducing_order(*pattern), sparse_cholesky._order_by_degree(*pattern))
+
+
 def test_columns_of_many_entries_come_last():
     """Two columns that all rows have; and a matrix that has no other columns."""
     matrix = laplacian(grid(16), 258, 1.0)
@@ -278,7 +313,7 @@ def test_entries_outside_the_pattern_are_refused():
 @pytest.mark.parametrize("bad", [[0], [59], [70, 31, 86], [5, 6, 7, 8]])
 @pytest.mark.parametrize("natural", [False, True])
 def test_the_pivot_that_is_not_positive_is_named(bad, natural, task, monkeypatch):
-    """The first one in the order that was asked for, as in dense algebra, in the numbers of the matrix."""
+    """The first one in the requested order, as in dense algebra, in the numbers of the matrix."""
     monkeypatch.setattr(sparse_cholesky, "PRODUCTS_PER_TASK", task)
     monkeypatch.setattr(sparse_cholesky, "MIN_LARGE_PRODUCTS", task)
     matrix = MATRICES["crossed"].copy()

@@ -43,7 +43,7 @@ def check(work, start, expected):
 
 
 def test_a_task_a_call_gives_the_same_bits(monkeypatch):
-    """Kernels return between tasks, so that Ctrl-C is heard."""
+    """Kernels return between tasks, so that Ctrl-C takes effect."""
     matrix, _ = draw(3 * tiled.TILE_ROWS - 1)
     results = []
     for most in (tiled.MOST_FLOPS, 1e-3):

@@ -106,12 +106,7 @@ def test_rejected_proposals_are_passes_but_not_gone_to():
 
     model = Misled()
     seen = []
-    done = run(
-        model,
-        accelerate="anderson",
-        tol=1e-6,
-        job=Job.checked(writing(seen)),
-    )
+    done = run(model, accelerate="anderson", tol=1e-6, job=Job.checked(writing(seen)))
     assert done.converged
     far = sum(np.array_equal(state, model.best + 100.0) for state in model.visited)
     assert far > 10

@@ -4,7 +4,6 @@ import doctest
 from functools import cache
 from pathlib import Path
 
-import mpmath as mp
 import numpy as np
 import pytest
 from scipy import stats
@@ -12,7 +11,6 @@ from support.tolerances import AT_REST, OPTIMUM, ROOT_EPS, SLOPES, SUMS
 
 import cavity
 from cavity import mean_field
-from cavity.base.special import log_gamma_ratio
 
 PAGE = Path(__file__).parents[2] / "docs" / "mean_field.rst"
 NEEDED = ("import", "from", "def expected_log_prior", "class UnivariateGaussian", "def exact")
@@ -48,7 +46,7 @@ def test_log_evidence_is_elbo_plus_kl():
     one = model(x, m=0.3, c=1.0, a=2.0, b=1.0)
     post, (_, log_evidence) = mean_field.fit(one, tol=1e-15), example()["exact"](one)
     # by quadrature over log tau and u = (mu - 1) sqrt(tau), in which everything falls off fast
-    t, u = np.meshgrid(np.linspace(-12.0, 6.0, 1501), np.linspace(-14.0, 14.0, 1001), indexing="ij")
+    t, u = np.meshgrid(np.linspace(-12.0, 6.0, 501), np.linspace(-14.0, 14.0, 401), indexing="ij")
     tau, mu = np.exp(t), 1.0 + u * np.exp(-0.5 * t)
     cell = np.exp(0.5 * t) * (t[1, 0] - t[0, 0]) * (u[0, 1] - u[0, 0])  # dmu dtau
     joint = stats.norm(0.3, tau**-0.5).logpdf(mu) + stats.gamma(2.0, scale=1.0).logpdf(tau)
@@ -81,21 +79,6 @@ def test_laws():
     for few in ([5.0, 5.0], [2.0]):
         one = model(few)
         assert mean_field.fit(one).elbo <= example()["exact"](one)[1]
-
-
-@pytest.mark.parametrize("shape", [1e-3, 2.0, 30.0, 1e6, 1e12])
-@pytest.mark.parametrize("rate", [1e-290, 1.0, 1e12])
-def test_log_evidence_keeps_its_digits(shape, rate):
-    """The closed form as `log_gamma_ratio` makes it stable, against 50 digits."""
-    squares, half = 5.375, 2.0  # of [0.5, -1.25, 2, 0.75], whose mean is the prior's
-    with mp.workdps(50):
-        a, b = mp.mpf(shape), mp.mpf(rate)
-        expected = mp.loggamma(a + 2) - mp.loggamma(a) + a * mp.log(b) - (a + 2) * mp.log(b + mp.mpf(squares) / 2)
-        expected += mp.log(mp.mpf(2) / 6) / 2 - 4 * mp.log(2 * mp.pi) / 2
-    rise = 0.5 * squares
-    growth = np.log1p(rise / rate) if rise < rate else np.log(rate + rise) - np.log(rate)
-    result = log_gamma_ratio(shape, half) - shape * growth - half * np.log(2 * np.pi * (rate + rise))
-    assert result + 0.5 * np.log(2 / 6) == pytest.approx(float(expected), rel=SUMS, abs=SUMS)
 
 
 def test_a_posterior_of_the_example_is_saved_and_read(tmp_path):

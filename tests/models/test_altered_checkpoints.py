@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.base.persistence import HEADER_NAME
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 2)) + RNG.choice([-4.0, 1.0, 5.0], size=(200, 1))
@@ -69,7 +68,7 @@ def leaves(settings, path=()):
 
 def alter_settings(content, chance):
     """Change a number, text or truth value of what the stages of the file hold beside arrays."""
-    header = json.loads(content[HEADER_NAME].tobytes())
+    header = json.loads(content["header"].tobytes())
     stages = header["settings"]["stages"]
     *way, last = chance.choice(list(leaves(stages)))
     place = stages
@@ -82,12 +81,12 @@ def alter_settings(content, chance):
             place[last] = f"{place[last]}1"
         case number:
             place[last] = chance.choice([item for item in (number + 1, -number, 2 * number, 0, 0.5) if item != number])
-    content[HEADER_NAME] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    content["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
 
 
 def alter_array(content, chance):
     """Change a number, the type, the shape or the layout of an array, or change it with another one."""
-    names = [name for name in content if name != HEADER_NAME and content[name].size]
+    names = [name for name in content if name != "header" and content[name].size]
     name = chance.choice(names)
     array = content[name].copy()
     match chance.choice(["number", "type", "byte order", "axis", "exchange", "shorter"]):

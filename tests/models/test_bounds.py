@@ -8,11 +8,9 @@ import pytest
 import cavity
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood, StudentT
-from cavity.models import search
 from cavity.models.clutter.model import OPTION_LIMITS
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.sweeps import Sweeper, Visits
-from cavity.models.glm import diagonal
 from cavity.runs.executors import Threads
 from cavity.sources.npy import NpyFile
 
@@ -201,20 +199,6 @@ def test_files_are_read_as_often_as_max_iter_allows(name, max_iter, tmp_path, mo
     assert len(READ) <= sum(read) <= (item * max_iter + besides) * len(READ) + 100  # a sample
 
 
-def test_a_search_evaluates_a_bounded_number_of_places():
-    """A function of kinks, on which line searches take ten evaluations."""
-    scale, places = np.array([1.0, 1e3, 1e6]), []
-
-    def objective(x):
-        places.append(x)
-        gap = scale * x - 1.0
-        worst = np.arange(3) == np.argmax(np.abs(gap))
-        return float(np.max(np.abs(gap))), worst * np.sign(gap) * scale
-
-    search.climb(objective, np.full(3, 0.3), np.array([[-9.0, 9.0]] * 3), most=40, rounds=2)
-    assert 40 < len(places) <= 1 + 2 * (40 * search.EVALUATIONS_A_STEP + 20)
-
-
 # ------------------------------------------------------------------------------------------- loops that once had no end
 
 
@@ -230,12 +214,12 @@ def test_sites_of_points_that_are_no_numbers_end_the_fit(lost):
             sweeper.make_proper()
 
 
-def test_cavities_of_independent_weights_that_stay_improper_end_the_fit(monkeypatch):
+def test_cavities_of_independent_weights_that_stay_improper_end_the_fit(set_sizes):
     X = [[-6.7, -67.1, 9.9], [212.0, -42.6, 217.9], [131.9, -116.6, -183.5], [44.3, 82.0, -28.5]]
     model = cavity.GLM(StudentT(1.63, 0.04), approximation="diagonal", intercept=False)
     fit = lambda: model.fit(X, [-2.6, 0.0, -3.8, -99.7], max_iter=2)  # noqa: E731
     with pytest.warns(cavity.ConvergenceWarning):
         assert np.isfinite(fit().log_evidence)  # after seven halvings
-    monkeypatch.setattr(diagonal, "MOST_HALVINGS", 3)
+    set_sizes(MOST_HALVINGS=3)
     with pytest.raises(ArithmeticError, match="the cavity of row . is lost to rounding"):
         fit()

@@ -11,7 +11,6 @@ from support.tolerances import AT_REST, OPTIMUM, SOLVES
 
 import cavity
 from cavity import likelihoods
-from cavity.base import summary
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 3)) * [1.0, 50.0, 0.01] + [0.0, 200.0, 1.0]
@@ -159,7 +158,7 @@ def test_ratios_need_a_link_that_has_them(fit, message):
 
 def test_ratios_are_shown_with_four_figures():
     columns = {"median": np.array([1.1, 123.456, 0.00012347, np.inf, 0.0])}
-    table = summary.Table("ratios", ("a", "b", "c", "d", "e"), columns, {"median": summary.FOUR_FIGURES})
+    table = cavity.Table("ratios", ("a", "b", "c", "d", "e"), columns, {"median": "four figures"})
     assert [line.split()[1] for line in repr(table).split("\n")[2:]] == ["1.100", "123.5", "0.0001235", "inf", "0"]
 
 

@@ -178,7 +178,7 @@ def test_a_glm_has_the_same_bits_by_a_client(client):
     assert posterior.columns == ("height", "width")
 
 
-def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
+def test_sites_that_go_back_have_the_same_bits(set_sizes, tmp_path):
     """Contradictory rows: cavities become improper, steps are taken back, and sites shrink at the end."""
     rows, y = X[:17_000], Y[:17_000].copy()
     y[::50] += 1e3
@@ -186,7 +186,7 @@ def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
     options = {"max_iter": 6, "tol": 1e-14}
     with pytest.warns(ConvergenceWarning):
         truth = model.fit(rows, y, **options)
-    monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", 2)
+    set_sizes(PASSES_PER_FETCH=2)
     with pytest.warns(ConvergenceWarning):
         posterior = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
     assert np.any(truth.trace["improper"])
@@ -273,10 +273,10 @@ def test_estimators_of_scikit_learn_do_not_load_collections():
 
 
 @pytest.mark.parametrize("n_rows", [N, 1000])  # those of few rows are read at once
-def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
+def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch, set_sizes):
     options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     warnings, warn = [], remote.warn
-    monkeypatch.setattr(dask_scheduler, "WORKER_POLL_SECONDS", 0.05)
+    set_sizes(WORKER_POLL_SECONDS=0.05)
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def warn_and_scale(message, category):
@@ -292,11 +292,11 @@ def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
     assert {item.filename for item in caught} == {__file__}
 
 
-def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
+def test_a_fit_whose_workers_leave_says_so_again(monkeypatch, set_sizes):
     """And goes on with the sites and sums that are computed anew."""
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     warnings = []
-    monkeypatch.setattr(dask_scheduler, "WORKER_POLL_SECONDS", 0.05)
+    set_sizes(WORKER_POLL_SECONDS=0.05)
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def scale(message, category):

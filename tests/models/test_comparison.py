@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.saved_files import load_changed
 from support.tolerances import AT_REST, EARLY
 
 import cavity
 from cavity import covariances, likelihoods
 from cavity.base.observation_digest import ObservationDigest
-from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([np.ones(60), RNG.normal(size=60)])
@@ -56,7 +56,7 @@ def test_models_of_all_kinds():
 
 def test_what_is_not_known_comes_last():
     x = RNG.normal(size=(50, 1))
-    model = cavity.GaussianMixture(1).settle(x)
+    model = cavity.GaussianMixture(1).with_defaults(x)
     merged = model.fit(x[:25]).merge(model.fit(x[25:]))
     frame = cavity.compare({"merged": merged, "whole": model.fit(x)}).to_frame()
     assert list(frame.index) == ["whole", "merged"]
@@ -103,7 +103,7 @@ COUNTS = RNG.poisson(np.exp(0.5 * X[:, 1]))
 LABELS = Y > 0
 PRIOR = {"prior_variance": 10.0}
 GROUPS = {"g": np.arange(60) % 5}
-COMPONENTS = cavity.GaussianMixture(1).settle(X[:, 1:])
+COMPONENTS = cavity.GaussianMixture(1).with_defaults(X[:, 1:])
 
 
 def glm(y, likelihood="gaussian", rows=slice(None), **options):
@@ -316,10 +316,9 @@ def test_files_keep_the_digest_and_those_without_one_are_compared_as_before(tmp_
 
 
 @pytest.mark.parametrize("entry", [[60, 1], [60, 1, -1], [60, 1, 1 << 63], [60, 1, "2"], "digest"])
-def test_a_digest_in_a_file_is_checked(entry):
-    arrays, settings = NORMAL.to_arrays()
+def test_a_digest_in_a_file_is_checked(entry, tmp_path):
     with pytest.raises(ValueError, match="observation_digest"):
-        rebuild("glm", arrays, settings | {"observation_digest": entry})
+        load_changed(NORMAL, tmp_path, lambda settings, _: settings.update(observation_digest=entry))
 
 
 # ------------------------------------------------------------------------------------------ evidences of updates

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit, ndtr
+from support.own_likelihoods import OwnGamma
+from support.tolerances import AT_REST
 
 from cavity import GLM, GaussianProcess, StreamingGP, likelihoods
 from cavity.base.rows import Rows
@@ -114,3 +116,25 @@ def test_a_unit_of_probit_is_so_many_of_logit():
     gaps = [np.max(np.abs(ndtr(f) - expit(k * f))) for k in (1.6, LOGITS_PER_PROBIT, 1.8)]
     assert gaps[1] < 0.0096
     assert gaps[1] < min(gaps[0], gaps[2])
+
+
+def rows_of(likelihood, y):
+    return Rows(None, likelihood.check(y))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "location"),
+    [
+        (likelihoods.Gamma(), [1.0, 7.0, 9.0], np.log(7.0)),
+        (likelihoods.Tweedie(), [0.0, 7.0, 9.0], np.log(7.0)),
+        (likelihoods.Weibull(), [[2.0, np.inf], [0.0, 5.0], [7.0, 7.0]], np.log(5.0)),
+        (likelihoods.Weibull(effect="hazard"), [1.0, 7.0, 9.0], -np.log(7.0)),
+        (likelihoods.Beta(), [0.1, 0.2, 0.9], 0.0),
+        (likelihoods.HurdlePoisson(), [0, 2, 9], 0.0),
+        (likelihoods.Poisson(), [0, 2, 9], 0.0),
+        (OwnGamma(), [1.0, 7.0, 9.0], np.log(7.0)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, likelihoods.Likelihood) else "",
+)
+def test_locations(likelihood, y, location):
+    assert find_location_and_spread(likelihood, rows_of(likelihood, y)) == (pytest.approx(location, abs=AT_REST), 1.0)

@@ -1,17 +1,15 @@
 """Links: priors, starts and fits follow the units of y, for likelihoods of the package and of one's own."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
-from support.tolerances import AT_REST, EXPANSION, OPTIMUM
+from support.own_likelihoods import OwnGamma
+from support.tolerances import EXPANSION, OPTIMUM
 
 import cavity
 from cavity import likelihoods
-from cavity.base.rows import Rows
-from cavity.models.defaults import PRIOR_SCALES, find_location_and_spread, find_prior_scale
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -19,22 +17,6 @@ x = RNG.normal(size=N)
 MEAN = np.exp(8.0 + 0.5 * x)
 Y = RNG.gamma(3.0, MEAN / 3.0)
 FACTOR = 1000.0
-
-
-@dataclass(frozen=True)
-class OwnGamma(likelihoods.Likelihood):
-    """A Gamma density of mean exp(f), written down as a user would."""
-
-    shape: float | None = None
-    link = "log"
-    parameters: ClassVar = {"shape": "positive"}
-
-    def log_p(self, y, f):
-        a = self.shape
-        return a * (np.log(a * y) - f) - special.gammaln(a) - np.log(y) - a * y * np.exp(-f)
-
-    def conditional_mean(self, f):
-        return np.exp(f)
 
 
 MODELS = {
@@ -100,34 +82,6 @@ def test_evidence_and_shape_of_weibull_are_those_of_quadrature():
     assert posterior.hyperparameters.sd[0] > 0
 
 
-def rows_of(likelihood, y):
-    return Rows(None, likelihood.check(y))
-
-
-@pytest.mark.parametrize(
-    ("likelihood", "y", "location"),
-    [
-        (likelihoods.Gamma(), [1.0, 7.0, 9.0], np.log(7.0)),
-        (likelihoods.Tweedie(), [0.0, 7.0, 9.0], np.log(7.0)),
-        (likelihoods.Weibull(), [[2.0, np.inf], [0.0, 5.0], [7.0, 7.0]], np.log(5.0)),
-        (likelihoods.Weibull(effect="hazard"), [1.0, 7.0, 9.0], -np.log(7.0)),
-        (likelihoods.Beta(), [0.1, 0.2, 0.9], 0.0),
-        (likelihoods.HurdlePoisson(), [0, 2, 9], 0.0),
-        (likelihoods.Poisson(), [0, 2, 9], 0.0),
-        (OwnGamma(), [1.0, 7.0, 9.0], np.log(7.0)),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, likelihoods.Likelihood) else "",
-)
-def test_locations(likelihood, y, location):
-    assert find_location_and_spread(likelihood, rows_of(likelihood, y)) == (pytest.approx(location, abs=AT_REST), 1.0)
-
-
-def test_every_likelihood_has_a_prior_scale():
-    for name in likelihoods.__all__:
-        assert name == "Likelihood" or getattr(likelihoods, name) in PRIOR_SCALES
-    assert find_prior_scale(OwnGamma()) == 2.5
-
-
 def test_starts_follow_the_link():
     y = np.array([0.0, 2.0, 8.0])
     likelihood = OwnGamma()
@@ -140,7 +94,6 @@ def test_starts_follow_the_link():
     )
     assert likelihood.starting_values(y, likelihood.start(y)) == {"shape": 1.0}
     own = type("Own", (OwnGamma,), {"link": "identity", "start": lambda self, y: np.log(y)})(3.0)
-    assert find_location_and_spread(own, rows_of(own, Y))[0] == np.median(np.log(Y))
     assert cavity.GLM(own, intercept=True).fit(x[:, None], Y).model.prior_mean[0] == np.median(np.log(Y))
 
 

@@ -84,8 +84,8 @@ def test_two_of_three_killed_change_no_bit(client):
 
 @pytest.mark.long
 @pytest.mark.parametrize("passes", [1, 2, 8])
-def test_lost_sites_are_made_again(passes, client, monkeypatch):
-    monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", passes)
+def test_lost_sites_are_made_again(passes, client, set_sizes):
+    set_sizes(PASSES_PER_FETCH=passes)
     y = da.from_array(Y, chunks=CHUNK)
     posterior = GLM.fit(client.persist(rows()), client.persist(y), callback=killer(client, 3))
     truth = GLM.fit(X, Y)

@@ -197,10 +197,7 @@ FAMILIES = {
     ),
     "probit": Family(cavity.GLM("probit", prior_variance=1.0, intercept=False), labelled, of_labels, {}),
     "diagonal": Family(
-        cavity.GLM("probit", prior_variance=1.0, approximation="diagonal", intercept=False),
-        labelled,
-        of_labels,
-        {},
+        cavity.GLM("probit", prior_variance=1.0, approximation="diagonal", intercept=False), labelled, of_labels, {}
     ),
     "process": Family(cavity.GaussianProcess(RBF(1.5, 0.8), GAUSSIAN), with_weights, of_processes, {"learn": False}),
     "process of own noise": Family(

@@ -204,6 +204,15 @@ def test_r2_is_that_of_its_draws():
         table = posterior.r2(frame)
         assert table.columns["mean"][0] == pytest.approx(shares.mean(), rel=ROOT_EPS)
         assert table.columns["2.5%"][0] == pytest.approx(np.quantile(shares, 0.025), rel=ROOT_EPS)
+    posterior = cavity.GLM("poisson").fit(X, frame["n"], offset=FRAME["z"])
+    mean = np.exp(X @ posterior.sample(1000, 0).T + FRAME[["z"]].to_numpy())
+    shares = mean.var(axis=0) / (mean.var(axis=0) + mean.mean(axis=0))
+    assert posterior.r2(X, offset=FRAME["z"]).columns["mean"][0] == pytest.approx(shares.mean(), rel=ROOT_EPS)
+    with pytest.raises(ValueError, match="row_options must be of 'offset', 'exposure', got 'groups'"):
+        posterior.r2(X, groups=FRAME["g"])
+    model = cavity.MixedGLM("g", cavity.likelihoods.Gaussian(0.1), effect_covariances={"g": 0.3})
+    share = model.fit(X[:, :1], GROUP, groups=FRAME["g"]).r2(X[:, :1], groups=np.full(N, "new"), levels="new")
+    assert share.columns["mean"][0] == pytest.approx(0.75, abs=share.columns["sd"][0])
     with pytest.raises(ValueError, match="must be of numbers or two classes, got 4 classes"):
         cavity.GLM("grade ~ x").fit(frame.assign(grade=pd.Categorical(draw("ordered-probit"), ordered=True))).r2(frame)
 
@@ -211,6 +220,7 @@ def test_r2_is_that_of_its_draws():
 def test_intraclass_correlations():
     table, _ = cavity.data.table("sleepstudy", as_frame=True)
     posterior = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table)
+    assert posterior.term_summary().names == ()
     variance = posterior.model.effect_covariances["Subject"][0, 0]
     expected = variance / (variance + posterior.model.likelihood.noise_variance)
     assert posterior.icc().columns["share"] == pytest.approx([expected])

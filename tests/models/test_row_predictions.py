@@ -37,11 +37,7 @@ POSTERIORS = {  # names of the columns of a fit, the rows that have gaps in them
     "stream": (["a", "b", "y"], [3], lambda t: cavity.StreamingGP(COVARIANCE).fit(t, "y", learn=False)),
     "linear": (["a", "b", "y"], [3], lambda t: cavity.LinearRegression(intercept=True).fit(t, "y")),
     "logistic": (["a", "b", "label"], [3], lambda t: cavity.LogisticRegression(intercept=True).fit(t, "label")),
-    "formula": (
-        list(FRAME),
-        [3, 5, 7],
-        lambda t: cavity.GLM("y ~ a + site", "gaussian").fit(t, offset="off"),
-    ),
+    "formula": (list(FRAME), [3, 5, 7], lambda t: cavity.GLM("y ~ a + site", "gaussian").fit(t, offset="off")),
     "mixed": (
         list(FRAME),
         [3, 5, 7, 9],

@@ -217,3 +217,17 @@ def test_a_search_that_met_slopes_everywhere_costs_no_evaluation_more():
     n = len(pit.asked)
     assert search.leave_plateaus(objective, best, bounds) is best
     assert len(pit.asked) == n
+
+
+def test_a_search_evaluates_a_bounded_number_of_places():
+    """A function of kinks, on which line searches take ten evaluations."""
+    scale, places = np.array([1.0, 1e3, 1e6]), []
+
+    def objective(x):
+        places.append(x)
+        gap = scale * x - 1.0
+        worst = np.arange(3) == np.argmax(np.abs(gap))
+        return float(np.max(np.abs(gap))), worst * np.sign(gap) * scale
+
+    search.climb(objective, np.full(3, 0.3), np.array([[-9.0, 9.0]] * 3), most=40, rounds=2)
+    assert 40 < len(places) <= 1 + 2 * (40 * search.EVALUATIONS_A_STEP + 20)

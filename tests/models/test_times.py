@@ -6,9 +6,7 @@ from scipy import integrate, stats
 from support.tolerances import AT_REST, EXPANSION, ROUNDING
 
 import cavity
-from cavity.base.censoring import make_bounds
 from cavity.likelihoods import Gaussian, Interval
-from cavity.models.formula.survival import split_survival_call
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")
@@ -136,7 +134,7 @@ def test_events_need_one_time_and_a_likelihood_of_times():
 
 
 BAD_FORMULAS = {
-    "surv(t, status)": r"got [\d.]+ and \d in row \d+; status has R's codes .* write surv\(t, status == 2\)",
+    "surv(t, status)": r"status .* 2 in row \d+, .* R's codes: .* surv\(t, status == 2\); bounds are .* 'interval'",
     "surv(t, x)": r"must have lower <= .*; if x has events .* 0 only, got [-.\d]+ in row 0; else exchange the bounds",
     "surv(t, status, event)": r"status must hold 1 .* write|status must hold 1 .* as surv\(t, status == 2\)",
     "surv()": r"surv\(time, event\) has times and 1 or 0",
@@ -151,6 +149,15 @@ def test_bad_formulas(left):
         cavity.GLM(f"{left} ~ x", "gaussian").fit(FRAME)
 
 
+def test_bounds_of_new_rows_are_what_they_were_in_the_fit():
+    """Upper bounds of 1 or 2 alone would be events, or R's codes of them."""
+    bounds = pd.DataFrame({"x": x, "low": np.linspace(0.1, 2.0, N), "high": np.linspace(0.5, 5.0, N)})
+    posterior = cavity.GLM("surv(low, high) ~ x", "weibull").fit(bounds)
+    for high in (1.0, 2.0):
+        new = bounds[:3].assign(high=[high, high, 3.0])
+        np.testing.assert_array_equal(posterior.log_density(new[:2]), posterior.log_density(new)[:2])
+
+
 def test_bounds_in_the_wrong_order_have_a_way_out():
     message = r"the lower .* must not be above the upper ones; got 3.0 and 2.0 in row 1; exchange them; .* event="
     with pytest.raises(ValueError, match=message):
@@ -159,10 +166,17 @@ def test_bounds_in_the_wrong_order_have_a_way_out():
         cavity.GLM(Interval(0.5), intercept=True).fit(np.zeros((1, 1)), [[5.0, 4.0]])
 
 
-def test_bounds_by_hand():
-    bounds = make_bounds([1.0, 2.0, np.nan, 4.0], [1, 0, 1, np.nan], allow_missing=True)
-    assert np.array_equal(bounds, [[1, 1], [2, np.inf], [np.nan, np.nan], [4, np.nan]], equal_nan=True)
-    assert split_survival_call("surv(log(a + 1), b == 2, 'event')") == (["log(a + 1)", "b == 2"], "event")
+def test_expressions_of_formulas_and_missing_values():
+    """Of times and events: rows without either are left out."""
+    rows = FRAME.assign(t=np.where(x > 1.0, np.nan, TIME), status=np.where(x < -1.0, np.nan, DIED + 1))
+    posterior = cavity.GLM("surv(exp(t + 1), status == 2, 'event') ~ x", "weibull").fit(rows, missing="drop")
+    other = cavity.GLM("surv(t, e) ~ x", "weibull").fit(FRAME.assign(t=np.exp(TIME + 1.0), e=DIED)[np.abs(x) <= 1.0])
+    assert posterior.log_evidence == pytest.approx(other.log_evidence, rel=ROUNDING)
+    arrays = rows.t.to_numpy(), np.where(x < -1.0, np.nan, DIED)
+    dropped = cavity.GLM("weibull", intercept=True).fit(
+        x[:, None], np.exp(arrays[0] + 1.0), event=arrays[1], missing="drop"
+    )
+    assert dropped.log_evidence == pytest.approx(other.log_evidence, rel=ROUNDING)
 
 
 def test_residuals_of_censored_rows_are_normal():

@@ -46,6 +46,7 @@ def test_counts_that_are_all_zero_are_certain(likelihood):
         assert getattr(learnt, "dispersion", 0.0) < OPTIMUM
 
 
+@pytest.mark.long
 def test_effects_of_zero_counts_without_an_intercept_are_at_the_end(monkeypatch):
     """They take the place of the intercept: the evidence grows with their sd. The long way ends at the same place."""
     model = cavity.MixedGLM("none ~ x + (1|g) - 1", "poisson")

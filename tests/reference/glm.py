@@ -54,10 +54,7 @@ def ep(X, log_ps, prior_mean, prior_covariance, fraction=1.0, parallel=False, pa
         for i in range(n):
             m, v = cavity(i, mean, covariance)
             log_z[i], tilted_mean, tilted_variance = log_tilted(log_ps[i], m, v)
-            site = (
-                (tilted_mean / tilted_variance - m / v) / fraction[i],
-                (1 / tilted_variance - 1 / v) / fraction[i],
-            )
+            site = ((tilted_mean / tilted_variance - m / v) / fraction[i], (1 / tilted_variance - 1 / v) / fraction[i])
             if parallel:
                 new.append(site)
             else:

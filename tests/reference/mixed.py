@@ -6,6 +6,7 @@ log_p(f, i) of values f (n, any) of the rows i, a slice that is all of them if l
 """
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 from scipy import linalg, special
@@ -15,6 +16,12 @@ EDGES = 0.5 * np.sinh(np.linspace(-5.5, 5.5, 61))  # panels, in sd of what is in
 
 
 # ------------------------------------------------------------------------------------------ the model
+
+
+def make_term(labels, Z=None):
+    """A term of the sorted labels, with the columns Z or an intercept."""
+    levels, Z = sorted(set(labels)), np.ones((len(labels), 1)) if Z is None else Z
+    return SimpleNamespace(shape=(len(levels), Z.shape[1]), codes=[levels.index(label) for label in labels], Z=Z)
 
 
 def rows(X, terms):

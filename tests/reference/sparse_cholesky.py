@@ -18,6 +18,30 @@ def filled(pattern, order):
     return entries
 
 
+def order_by_fill(pattern):
+    """An order in which each pivot is that of least fill, the first one of equals, as if elements shared no rows but
+    those of the last: pairs of neighbours, less those that have an element in common.
+    """
+    n = len(pattern)
+    others = [{k for k in range(n) if pattern[j, k] and k != j} for j in range(n)]
+    score, elements, order = [len(rows) ** 2 for rows in others], {}, []
+    while len(order) < n:
+        pivot = min(set(range(n)) - set(order), key=lambda j: (score[j], j))
+        order.append(pivot)
+        touched = [e for e, rows in elements.items() if pivot in rows]
+        last = set().union(others[pivot], *(elements.pop(e) for e in touched)) - {pivot}
+        elements = {e: rows for e, rows in elements.items() if not rows <= last}
+        for j in last:
+            others[j] -= last | {pivot}
+            own = [rows for rows in elements.values() if j in rows]
+            degree = len(last) - 1 + len(others[j]) + sum(len(rows - last) for rows in own)
+            # pairs (k, l) of neighbours, in both orders and with k = l, of which one is not in the last element
+            inside = sum((len(rows) - 1) ** 2 - (len(rows & last) - 1) ** 2 for rows in own)
+            score[j] = min(degree, n - len(order) - 1) ** 2 - (len(last) - 1) ** 2 - inside
+        elements[pivot] = last
+    return order
+
+
 def factor(matrix):
     """L with L L' = matrix, and 0 or the number, from 1, of the first pivot that is not positive."""
     n = len(matrix)

@@ -83,12 +83,12 @@ def test_quota_of_a_control_group(text, count, monkeypatch):
     executors._read_quota.cache_clear()
 
 
-def test_workers_have_one_thread_by_default():
+@pytest.mark.parametrize("backends", [(), pytest.param(("loky", "threading"), marks=pytest.mark.long)])
+def test_workers_have_one_thread_by_default(backends):
     """In threads, forked children, processes of multiprocessing and of joblib."""
-    check_output = """
+    check_output = f"""
         import os, threading, multiprocessing
         from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-        import joblib
         from cavity.runs import executors
         executors._count_cores = lambda: 8
         count = executors.resolve_n_threads
@@ -102,7 +102,8 @@ def test_workers_have_one_thread_by_default():
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
             with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
                 assert pool.submit(count, None).result() == 1
-        for backend in ("loky", "threading"):
+        for backend in {backends}:
+            import joblib
             assert joblib.Parallel(2, backend=backend)(joblib.delayed(count)(None) for _ in range(2)) == [1, 1]
         """
     script(textwrap.dedent(check_output))

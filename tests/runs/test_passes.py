@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.interrupts import check_script_is_interrupted
 
-from cavity.runs import passes
 from cavity.runs.executors import Threads
 from cavity.runs.merge import BlockRun, BlockTask, merge, split_rows
 from cavity.runs.passes import map_runs, reduce_runs
@@ -181,9 +180,9 @@ def test_rows_are_read_where_no_thread_begins_any_more(monkeypatch, tmp_path):
             list(map_runs(fail_at, -1, [source], threads, grain=1))
 
 
-def test_bytes_ahead_are_bounded(monkeypatch, tmp_path):
+def test_bytes_ahead_are_bounded(monkeypatch, set_sizes, tmp_path):
     (source,) = sources_of((np.arange(500.0 * BLOCK),), "files", tmp_path)
-    monkeypatch.setattr(passes, "MAX_AHEAD_BYTES", 10 * 8 * BLOCK)
+    set_sizes(MAX_AHEAD_BYTES=10 * 8 * BLOCK)
     filled, fill, deadline = [], source.fill, time.monotonic() + 20
 
     def watched(out, start):

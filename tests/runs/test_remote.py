@@ -22,8 +22,8 @@ X = np.random.default_rng(0).normal(size=(N, 2)) * 10.0 ** np.random.default_rng
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_small(monkeypatch):
-    monkeypatch.setattr(dask_collections, "SMALL_ROWS", 0)
+def nothing_is_small(set_sizes):
+    set_sizes(SMALL_ROWS=0)
 
 
 def total(x, start, broadcast):
@@ -38,8 +38,8 @@ def sums(rows, broadcast=1.5):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("chunk", [1, 5, 16, 48, 61, 1000])
 @pytest.mark.parametrize("fetched", [1, 64])
-def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):
-    monkeypatch.setattr(remote, "MAX_FETCHED_PARTS", fetched)
+def test_sums_have_the_bits_of_one_process(chunk, fetched, set_sizes):
+    set_sizes(MAX_FETCHED_PARTS=fetched)
     rows = da.from_array(X, chunks=(chunk, 2))
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF
+from support.tolerances import LAST_BIT
 
 import cavity.sklearn
-from cavity.sklearn.base import Classifier, Regressor
+from cavity.sklearn.base import Classifier, Regressor, UnfinishedWarning, drop_zero_weights, normalise
 
 
 class Fixed(Classifier, BaseEstimator):
@@ -62,3 +64,33 @@ def test_verbose_fits_show_progress_on_stderr(kind, capsys):
     assert kind(verbose=True).fit(X[:10], y[:10])
     with pytest.raises((TypeError, ValueError), match="verbose must be"):
         kind(verbose=-1).fit(X, y)
+
+
+def test_rows_of_weight_zero_are_left_out():
+    X, y = np.arange(6.0).reshape(3, 2), np.array(["a", "b", "c"])
+    rows, labels, weight = drop_zero_weights([0.5, 0.0, 2.0], X, y)
+    assert (rows.tolist(), labels.tolist(), weight.tolist()) == ([[0.0, 1.0], [4.0, 5.0]], ["a", "c"], [0.5, 2.0])
+    rows, weight = drop_zero_weights(3.0, X)
+    assert rows is X
+    assert weight.tolist() == [3.0, 3.0, 3.0]
+    assert drop_zero_weights(None, X, y) == (X, y, None)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [([1.0, 1.0], r"must have shape \(3,\)"), (-1.0, "must not be negative, got -1.0"), ([0, 0, 0], "no row is left")],
+)
+def test_weights_that_make_no_sense(weight, message):
+    with pytest.raises(ValueError, match=f"^sample_weight .*{message}"):
+        drop_zero_weights(weight, np.zeros((3, 1)))
+
+
+def test_a_warning_of_both_libraries():
+    assert issubclass(UnfinishedWarning, cavity.ConvergenceWarning)
+    assert issubclass(UnfinishedWarning, ConvergenceWarning)
+
+
+def test_probabilities_too_small_for_float64_still_sum_to_one():
+    logs = normalise(np.array([[-800.0, -900.0, -801.0], [-1e5, -1e5, -1e5]]))
+    share = 1.0 / (1.0 + np.exp(-1.0))
+    np.testing.assert_allclose(np.exp(logs), [[share, 0.0, 1.0 - share], [1 / 3] * 3], atol=LAST_BIT)

@@ -60,10 +60,7 @@ def same_fit(a, b, rtol=1e-7, atol=1e-9):
 def test_is_cavity_glm_underneath(kind, approximation):
     X, y = draw()
     classifier = kind(prior_variance=2.0, intercept_variance=9.0, approximation=approximation).fit(X, y)
-    likelihood = {
-        ProbitClassifier: cavity.likelihoods.Probit(),
-        LogitClassifier: cavity.likelihoods.Logit(),
-    }[kind]
+    likelihood = {ProbitClassifier: cavity.likelihoods.Probit(), LogitClassifier: cavity.likelihoods.Logit()}[kind]
     model = GLM(likelihood, prior_variance=[2.0] * 4 + [9.0], approximation=approximation)
     posterior = model.fit(with_ones(X), y)
     np.testing.assert_array_equal(classifier.coef_, posterior.mean[None, :4])

@@ -24,11 +24,7 @@ from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
 TYPES = pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 PRIORS = pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distribution"])
 STARTS = pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
-ALL = pytest.mark.parametrize(
-    "estimator",
-    [BayesianGaussianMixture(), GaussianMixture()],
-    ids=["bayes", "likelihood"],
-)
+ALL = pytest.mark.parametrize("estimator", [BayesianGaussianMixture(), GaussianMixture()], ids=["bayes", "likelihood"])
 GAUSSIANS = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_")
 FACTORS = ("mean_precision_", "degrees_of_freedom_", "weight_concentration_")
 
@@ -203,7 +199,7 @@ def test_is_cavity_gaussian_mixture_underneath(kind, prior):
     settings = dict(n_components=3, covariance_type=kind, weight_concentration_prior_type=prior, tol=1e-9)
     ours = BayesianGaussianMixture(**settings, random_state=0, weight_concentration_prior=1.5).fit(X)
     weights = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}[prior]
-    model = cavity.GaussianMixture(3, covariance=kind, weights=weights, weight_concentration_prior=1.5).settle(X)
+    model = cavity.GaussianMixture(3, covariance=kind, weights=weights, weight_concentration_prior=1.5).with_defaults(X)
     ridge = np.eye(3) if kind in ("full", "tied") else 1.0
     raised = np.asarray(model.covariance_prior) + 1e-6 * ridge
     np.testing.assert_allclose(ours.posterior_.model.covariance_prior, raised, rtol=SOLVES)

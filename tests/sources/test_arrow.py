@@ -395,11 +395,7 @@ REFUSED = {
         ValueError,
         "a Delta table",
     ),
-    "unknown": (
-        lambda f: written(f, "t.xyz", b"abc"),
-        ValueError,
-        "t.xyz .* not of a format that is read; these are",
-    ),
+    "unknown": (lambda f: written(f, "t.xyz", b"abc"), ValueError, "t.xyz .* not of a format that is read; these are"),
 }
 
 

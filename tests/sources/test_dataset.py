@@ -9,6 +9,7 @@ import cavity
 from cavity.models.observations import Observations
 from cavity.sources.dataset import IN_FILES, IN_MEMORY, ON_WORKERS, Dataset
 from cavity.sources.features import open_features
+from cavity.sources.sources import Source
 
 pd = pytest.importorskip("pandas")
 
@@ -16,6 +17,8 @@ RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(
     {"a": RNG.normal(size=40), "kind": ["u", "v"] * 20, "b": RNG.integers(0, 5, 40), "w": RNG.random(40)}
 )
+ROWS = np.arange(12.0).reshape(6, 2)
+WEIGHTS = np.arange(6.0)
 
 
 def test_columns_of_a_source():
@@ -109,3 +112,44 @@ def test_remote_collections_stay_where_they_are():
     dataset = Dataset.open(X, {"y": X[:, 0]}, remote=True)
     assert (dataset.kind, dataset.shape) == (ON_WORKERS, (40_000, 3))
     np.testing.assert_array_equal(dataset.column("y"), rows[:, 0])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_streamed_columns_stay_in_their_files(tmp_path, suffix):
+    path = tmp_path / f"weights{suffix}"
+    if suffix == ".npy":
+        np.save(path, WEIGHTS)
+    else:
+        np.savetxt(path, WEIGHTS, header="w", comments="")
+    read = Dataset.open(ROWS, {"sample_weight": path}, remote=True).sources()
+    dataset = Dataset.open(ROWS, {"sample_weight": path}, remote=True, streamed=("sample_weight",))
+    assert isinstance(dataset.columns["sample_weight"], Source)
+    for sources in (read, dataset.sources()):
+        assert list(sources) == ["X", "sample_weight"]
+        np.testing.assert_array_equal(sources["sample_weight"].rows(), WEIGHTS)
+        np.testing.assert_array_equal(sources["X"].rows(), ROWS)
+
+
+def test_columns_that_were_not_given_are_no_sources():
+    dataset = Dataset.open(ROWS, {"sample_weight": None}, streamed=("sample_weight",))
+    assert dataset.sources()["sample_weight"] is None
+
+
+def test_names_of_columns_are_taken_from_tables_though_they_are_streamed():
+    table = pd.DataFrame({"a": ROWS[:, 0], "b": ROWS[:, 1], "w": WEIGHTS})
+    dataset = Dataset.open(table, {"sample_weight": "w"}, streamed=("sample_weight",))
+    assert (dataset.names, dataset.roles) == (("a", "b"), {"sample_weight": "w"})
+    np.testing.assert_array_equal(dataset.sources()["sample_weight"].rows(), WEIGHTS)
+
+
+def test_vectors_in_memory_and_in_files(tmp_path):
+    path = tmp_path / "y.npy"
+    np.save(path, WEIGHTS)
+    for y in (WEIGHTS, WEIGHTS.tolist(), path):
+        np.testing.assert_array_equal(Dataset.open(y, name="y").vector(), WEIGHTS)
+    np.save(path, [0.0, np.nan])
+    for y in ([0.0, np.nan], path):
+        with pytest.raises(ValueError, match="y must be finite, got .*nan"):
+            Dataset.open(y, name="y").vector()
+    with pytest.raises(ValueError, match="y must have 1 dimension"):
+        Dataset.open(ROWS, name="y").vector()

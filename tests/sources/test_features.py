@@ -10,7 +10,7 @@ import pytest
 from support.tolerances import INTEGRAL
 
 import cavity
-from cavity.sources import scratch
+from cavity.sources.features import ROWS_PER_BLOCK, prepare_rows
 from cavity.sources.scratch import ScratchVector
 from cavity.sources.stored_rows import StoredRows
 
@@ -102,11 +102,11 @@ def test_learning_from_files(tmp_path):
     assert_same(one, other)
 
 
-def test_sites_in_scratch_files(paths, monkeypatch):
+def test_sites_in_scratch_files(paths, set_sizes):
     """The same numbers; what is kept for each row is not, and says why."""
     model = cavity.GLM("probit", **FIXED)
     one = model.fit(X, LABELS)
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", N // 2)
+    set_sizes(MOST_IN_MEMORY=N // 2)
     for options in ({}, {"n_threads": 2}):
         other = model.fit(paths[0], LABELS, **options)
         np.testing.assert_array_equal(other.mean, one.mean)
@@ -120,12 +120,12 @@ def test_sites_in_scratch_files(paths, monkeypatch):
         assert other.log_evidence == one.log_evidence
 
 
-def test_steps_that_are_taken_back_in_scratch_files(tmp_path, monkeypatch):
+def test_steps_that_are_taken_back_in_scratch_files(tmp_path, set_sizes):
     """Contradictory labels of a step: steps are shortened, sites shrunk; without the double loop nothing converges."""
     rows = np.column_stack([np.ones(40), np.linspace(-1, 1, 40)])
     y = np.where(np.arange(40) % 3 > 0, 1, -1)
     np.save(tmp_path / "x.npy", rows)
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 10)
+    set_sizes(MOST_IN_MEMORY=10)
     model = cavity.GLM(cavity.likelihoods.Step(), **FIXED)
     with pytest.warns(cavity.ConvergenceWarning, match="no progress|max_iter"):
         posterior = model.fit(tmp_path / "x.npy", y)
@@ -183,9 +183,9 @@ def test_a_file_that_changes_between_passes(paths):
         cavity.GLM("probit", **FIXED).fit(paths[0], LABELS, callback=replaced)
 
 
-def test_vectors_of_the_engine(paths, monkeypatch):
+def test_vectors_of_the_engine(paths, monkeypatch, set_sizes):
     """Of files with many rows they are in scratch files, of arrays never."""
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
+    set_sizes(MOST_IN_MEMORY=100)
     made = []
     init = ScratchVector.__init__
     monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a, **b: made.append(1) or init(self, *a, **b))
@@ -225,9 +225,9 @@ def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
     assert done.stdout == "2\n", done.stderr
 
 
-def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeypatch):
+def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, set_sizes):
     """A fit that ends after its third sweep goes on from the file that it leaves."""
-    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
+    set_sizes(MOST_IN_MEMORY=100)
     model, checkpoint = cavity.GLM("probit", **FIXED), tmp_path / "fit.checkpoint"
     one = model.fit(paths[0], LABELS)
     reports = []
@@ -241,3 +241,19 @@ def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeyp
     other = model.fit(paths[0], LABELS, callback=reports.append, checkpoint=checkpoint)
     assert next(event.n_iter for event in reports if event.stage == "fit") > 2
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("n", [0, 1, ROWS_PER_BLOCK, 2 * ROWS_PER_BLOCK + 1])
+def test_prepared_rows_are_those_of_one_go(n, scaled, intercept):
+    X = np.asfortranarray(np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32))
+    centre, spread = (np.array([0.1, -2.0]), np.array([3.0, 0.7])) if scaled else (None, None)
+    expected = X.astype(float)
+    if scaled:
+        expected = (expected - centre) / spread
+    if intercept:
+        expected = np.column_stack([np.ones(n), expected])
+    result = prepare_rows(X, centre, spread, intercept)
+    assert result.flags.c_contiguous
+    np.testing.assert_array_equal(result, expected, strict=True)

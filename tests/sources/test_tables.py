@@ -159,8 +159,8 @@ def test_streams_read_tables_block_by_block(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_large_tables_are_converted_in_pieces(kind, monkeypatch):
-    monkeypatch.setattr(frames, "MAX_NUMBERS_CONVERTED_AT_ONCE", 37)
+def test_large_tables_are_converted_in_pieces(kind, set_sizes):
+    set_sizes(MAX_NUMBERS_CONVERTED_AT_ONCE=37)
     np.testing.assert_array_equal(frames.convert_rows(TABLES[kind], 3, 401), X[3:401])
     column = TABLES[kind].column("maybe") if kind.startswith("arrow") else TABLES[kind]["maybe"]
     np.testing.assert_array_equal(frames.convert_rows(column), X[:, 4])

@@ -1,6 +1,10 @@
-"""Likelihoods as users write them, in Python: the logistic one and Gaussian noise."""
+"""Likelihoods as users write them, in Python: the logistic one, Gaussian noise, and Gamma with a log link."""
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+from scipy import special
 
 from cavity import likelihoods
 
@@ -24,3 +28,19 @@ class OwnGaussian(likelihoods.Likelihood):
 
     def log_p(self, y, f):
         return -((y - f) ** 2) - 0.5 * np.log(np.pi)
+
+
+@dataclass(frozen=True)
+class OwnGamma(likelihoods.Likelihood):
+    """A Gamma density of mean exp(f), written down as a user would."""
+
+    shape: float | None = None
+    link = "log"
+    parameters: ClassVar = {"shape": "positive"}
+
+    def log_p(self, y, f):
+        a = self.shape
+        return a * (np.log(a * y) - f) - special.gammaln(a) - np.log(y) - a * y * np.exp(-f)
+
+    def conditional_mean(self, f):
+        return np.exp(f)

@@ -77,10 +77,7 @@ def count_inside(rng, noise):
 COMMON_RESPONSES = {
     "Gaussian": ({"noise_variance": 0.5}, lambda rng, f: f + np.sqrt(0.5) * rng.normal(size=f.shape)),
     "Laplace": ({"scale": 0.7}, lambda rng, f: f + rng.laplace(0, 0.7, f.shape)),
-    "StudentT": (
-        {"degrees_of_freedom": 4.0, "scale": 0.5},
-        lambda rng, f: f + 0.5 * rng.standard_t(4.0, f.shape),
-    ),
+    "StudentT": ({"degrees_of_freedom": 4.0, "scale": 0.5}, lambda rng, f: f + 0.5 * rng.standard_t(4.0, f.shape)),
     "Clutter": (
         {"clutter_weight": 0.2, "clutter_variance": 20.0, "noise_variance": 0.5},
         lambda rng, f: draw_clutter(rng, f, 0.2, 20.0, 0.5),
@@ -91,10 +88,7 @@ COMMON_RESPONSES = {
     ),
     "Probit": ({}, lambda rng, f: np.where(f + rng.normal(size=f.shape) > 0, 1.0, -1.0)),
     "Logit": ({}, lambda rng, f: label(rng, expit(f))),
-    "OrderedProbit": (
-        {"thresholds": THRESHOLDS},
-        lambda rng, f: count_inside(rng, f + rng.normal(size=f.shape)),
-    ),
+    "OrderedProbit": ({"thresholds": THRESHOLDS}, lambda rng, f: count_inside(rng, f + rng.normal(size=f.shape))),
     "Binomial": ({}, lambda rng, f: draw_counts_of_trials(rng, expit(f))),
     "Binomial, probit": ({"link": "probit"}, lambda rng, f: draw_counts_of_trials(rng, ndtr(f))),
     "Poisson": ({}, lambda rng, f: rng.poisson(np.exp(f))),
@@ -112,10 +106,7 @@ SPECIAL_RESPONSES = {
     "LogLogistic": ({"shape": 1.5}, lambda rng, f: censor(rng, np.exp(f + rng.logistic(size=f.shape) / 1.5))),
     "Tweedie": ({"power": 1.5, "dispersion": 1.0}, lambda rng, f: draw_tweedie(rng, np.exp(f), 1.5, 1.0)),
     "Beta": ({"precision": 8.0}, lambda rng, f: draw_beta(rng, f, 8.0)),
-    "BetaBinomial": (
-        {"precision": 4.0},
-        lambda rng, f: draw_counts_of_trials(rng, draw_beta(rng, f, 4.0)),
-    ),
+    "BetaBinomial": ({"precision": 4.0}, lambda rng, f: draw_counts_of_trials(rng, draw_beta(rng, f, 4.0))),
     "ZeroInflatedPoisson": (
         {"zero_probability": 0.3},
         lambda rng, f: rng.poisson(np.exp(f)) * (rng.random(f.shape) >= 0.3),
@@ -129,10 +120,7 @@ SPECIAL_RESPONSES = {
         lambda rng, f: draw_positive_poisson(rng, np.exp(f)) * (rng.random(f.shape) >= 0.3),
     ),
     "Cloglog": ({}, lambda rng, f: label(rng, -np.expm1(-np.exp(f)))),
-    "OrderedLogit": (
-        {"thresholds": THRESHOLDS},
-        lambda rng, f: count_inside(rng, f + rng.logistic(size=f.shape)),
-    ),
+    "OrderedLogit": ({"thresholds": THRESHOLDS}, lambda rng, f: count_inside(rng, f + rng.logistic(size=f.shape))),
     "AsymmetricLaplace": (
         {"quantile_level": 0.75, "scale": 0.3},
         lambda rng, f: draw_asymmetric_laplace(rng, f, 0.75, 0.3),

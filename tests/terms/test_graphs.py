@@ -149,6 +149,7 @@ def test_golden_values_of_scotland_with_independent_effects():
     np.testing.assert_allclose(mean[[0, 48, 55]], [0.20465906, -0.21615471, -0.13177212], atol=ROOT_EPS)
 
 
+@pytest.mark.long
 def test_the_evidence_of_scotland_by_importance_sampling():
     """Draws from a wide Student t about the mode of the joint density of all 58 effects, found by Newton's method."""
     posterior, frame = fit_scotland("leroux(county, W)", {"leroux": {"sd": np.sqrt(0.4), "lam": 0.7}})
@@ -306,6 +307,7 @@ def test_polygons_need_libpysal(monkeypatch):
     assert MarkovField("region", frame).regions == tuple(REGIONS)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The weights matrix is not fully connected")
 def test_polygons_and_weights_of_libpysal():
     """Squares of two rows of three, one of which is missing, and one far away: corners touch for queens only."""
@@ -334,10 +336,7 @@ def test_polygons_and_weights_of_libpysal():
         (([("a", "b", "c")],), r"graph must be pairs of labels \(E, 2\).*got list of shape \(1, 3\)"),
         ((WEIGHTS,), "regions must have the labels of the rows of the matrix, 8 of them, got None"),
         ((WEIGHTS, "icar", list("abc")), r"graph must be a matrix \(n, n\) of the weights of 3 regions"),
-        (
-            (np.triu(WEIGHTS), "icar", REGIONS),
-            "graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back",
-        ),
+        ((np.triu(WEIGHTS), "icar", REGIONS), "graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back"),
         (({"a": ["b"], "b": []},), "graph must be symmetric, got a weight of 0 from 'b' to 'a', and 1 back"),
         (({"a": ["b"]}, "icar", ["a"]), "graph must have pairs of the regions 'a', got one with 'b'"),
         (([("a", "a")],), "graph must have pairs of different regions, got 'a' with itself"),
@@ -410,6 +409,7 @@ def test_scotland_on_a_grid_of_fits_at_given_hyperparameters():
     np.testing.assert_allclose(np.sqrt(weights @ (points - mean) ** 2), [0.0864, 0.1399], atol=PRINTED)
 
 
+@pytest.mark.long
 def test_scotland_integrated_over_hyperparameters():
     """A grid of 28 x 24 points over the same priors, and the draws that Stan's documentation has."""
     priors = {"sd": cavity.priors.HalfNormal(1.0), "phi": cavity.priors.Beta(0.5, 0.5)}

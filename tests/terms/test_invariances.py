@@ -15,10 +15,7 @@ pd = pytest.importorskip("pandas")
 
 LEVELS = ["a", "b", "c", "d"]
 CHAIN = sparse.csr_array(np.diag([1.0, 2.0, 2.0, 1.0]) - np.diag(np.ones(3), 1) - np.diag(np.ones(3), -1))
-GRAPHS = {
-    "Q": (CHAIN + sparse.eye_array(4), LEVELS),
-    "W": {"a": ["b"], "b": ["a", "c"], "c": ["b", "d"], "d": ["c"]},
-}
+GRAPHS = {"Q": (CHAIN + sparse.eye_array(4), LEVELS), "W": {"a": ["b"], "b": ["a", "c"], "c": ["b", "d"], "d": ["c"]}}
 TERMS = {  # sds and other parameters at which it is compared
     "s(x, k=8)": {"sd": 0.8},
     "s(x, by=f, k=6)": {"sd(u)": 0.5, "sd(v)": 0.9},

@@ -95,9 +95,7 @@ def test_golden_values_of_poisson_chains(smoothness):
     t = 0.1 * i + 0.03 * np.sin(1.7 * i)
     name = f"matern{2 * smoothness:.0f}2(t)"
     model = cavity.MixedGLM(
-        f"y ~ 0 + {name[:-1]}, max_states=200)",
-        "poisson",
-        effect_covariances={name: {"sd": 0.8, "lengthscale": 2.0}},
+        f"y ~ 0 + {name[:-1]}, max_states=200)", "poisson", effect_covariances={name: {"sd": 0.8, "lengthscale": 2.0}}
     )
     posterior = model.fit({"t": t, "y": y}, offset=np.full(200, 0.5))
     log_evidence, mean, sd = GOLDEN[smoothness]

@@ -1,13 +1,16 @@
 """Smooth terms: the prior against dense algebra, published and golden values, rows, invariances, what is refused."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
-from scipy import interpolate
+from scipy import interpolate, stats
 from support.term_priors import assert_prior, assert_restored, dense_precision
-from support.tolerances import AT_REST, EXPANSION, OPTIMUM, PRINTED, ROUNDING, SOLVES
+from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, ROUNDING, SOLVES
 
 import cavity
-from cavity.terms import Smooth, splines
+from cavity.terms import Smooth, StructuredTerm, splines
+from cavity.terms.contract import BuiltTerm
 
 pd = pytest.importorskip("pandas")
 
@@ -94,6 +97,79 @@ def test_golden_values_of_mcycle():
     mean, variance = posterior.predict(ONES[result], groups={"x": TIMES[result]})
     np.testing.assert_allclose(mean, [-1.073997, -49.500185, -35.680620, 8.724870], rtol=OPTIMUM)
     np.testing.assert_allclose(np.sqrt(variance), [12.747282, 4.409816, 5.445663, 18.787558], rtol=OPTIMUM)
+    flat = posterior.log_evidence + np.log(2.0 * np.pi * 1e12) - np.log(KNOTS[-1] - KNOTS[0])
+    assert flat == pytest.approx(-620.725124, rel=AT_REST)
+
+
+class BuiltWithConstraints(BuiltTerm):
+    """A curve with other constraints than `Smooth`, and the line in the unit of the column."""
+
+    def __init__(self, smooth, A):
+        self.smooth, self.name, self.variables, self.size = smooth, "curve", ("x",), smooth.size
+        S = np.zeros((smooth.size, smooth.size))
+        prior = smooth.prior
+        S[prior.rows, prior.columns] = S[prior.columns, prior.rows] = prior.structures[0]
+        constant = splines.log_determinants(S, splines.lines(smooth.knots), A)[1]
+        self.prior = replace(prior, constraints=A, log_determinant=constant)
+
+    def design(self, table, levels="known"):
+        return self.smooth.design(table)
+
+    def fixed_columns(self, table):
+        return {"x": np.asarray(table["x"])}
+
+
+@dataclass(frozen=True)
+class WithConstraints(StructuredTerm):
+    """The term; `make` returns A from the built smooth."""
+
+    make: object
+    name = "curve"
+    variables = ("x",)
+
+    def build(self, table):
+        smooth = Smooth("x", knots=KNOTS).build(table)
+        return BuiltWithConstraints(smooth, self.make(smooth))
+
+
+def lines_in_ms(smooth):
+    """The coefficients (k, 2) of 1 and of the time."""
+    return np.column_stack([np.ones(smooth.k), 30.0 + 55.2 * splines.lines(smooth.knots)[:, 1]])
+
+
+CONSTRAINTS = {
+    "coefficients": lambda smooth: lines_in_ms(smooth).T,
+    "rows": lambda smooth: np.stack([np.ones(len(TIMES)), TIMES]) @ smooth.design({"x": TIMES}),
+    "range": lambda smooth: splines.moments(smooth.knots),
+}
+
+
+@pytest.mark.parametrize("v", [10.0, 100.0])
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_evidences_of_mcycle_with_other_constraints(name, v):
+    """Columns 1 and time ~ N(0, 1e4), noise variance 500: dense algebra on the subspace, and golden values."""
+    golden = {
+        ("coefficients", 10.0): -640.95539950,
+        ("coefficients", 100.0): -633.06431341,
+        ("rows", 10.0): -641.05624588,
+        ("rows", 100.0): -633.16008805,
+    }
+    settings = {"prior_variance": 1e4, "effect_covariances": {"curve": {"sd": (v * 55.2**3 / 420.0) ** 0.5}}}
+    model = cavity.MixedGLM([WithConstraints(CONSTRAINTS[name])], cavity.likelihoods.Gaussian(500.0), **settings)
+    posterior = model.fit(ONES, ACCEL, groups={"x": TIMES})
+    built = WithConstraints(CONSTRAINTS[name]).build({"x": TIMES})
+    V = np.linalg.svd(built.prior.constraints)[2][2:].T
+    S = dense_precision(built.prior, [0.5 * np.log(v * 55.2**3 / 420.0)])[0]
+    B, X = built.design({"x": TIMES}) @ V, np.column_stack([ONES, TIMES])
+    covariance = B @ np.linalg.solve(V.T @ S @ V, B.T) + 1e4 * X @ X.T + 500.0 * np.eye(len(TIMES))
+    expected = stats.multivariate_normal(cov=covariance).logpdf(ACCEL)
+    assert posterior.log_evidence == pytest.approx(expected, rel=AT_REST)
+    assert posterior.log_evidence == pytest.approx(golden.get((name, v), expected), rel=AT_REST)
+    if (name, v) == ("coefficients", 100.0):
+        mean, variance = posterior.predict(ONES[[0, 39, 79, 132]], groups={"x": TIMES[[0, 39, 79, 132]]})
+        np.testing.assert_allclose(mean, [-0.63256109, -49.66674820, -35.22219439, 8.98686574], atol=OPTIMUM)
+        np.testing.assert_allclose(np.sqrt(variance), [13.22270857, 4.59804735, 5.65239683, 19.66846355], rtol=EARLY)
+        np.testing.assert_allclose(posterior.mean, [-27.63459746, 0.54119029], rtol=EARLY)
 
 
 def test_the_evidence_of_mcycle_with_a_flat_line():
@@ -106,13 +182,19 @@ def test_the_evidence_of_mcycle_with_a_flat_line():
 
 
 def test_uneven_knots_of_mcycle():
+    """REML by mgcv, whose end knots are at other distances: the cubic splines on the range are the same."""
     posterior = cavity.MixedGLM([Smooth("x", knots=UNEVEN)], "gaussian", prior_variance=1e12).fit(
         ONES, ACCEL, groups={"x": TIMES}
     )
     assert len(posterior._reader.structured[0].breaks) == 16
     mean, _ = posterior.predict(ONES[[0, 39, 79, 132]], groups={"x": TIMES[[0, 39, 79, 132]]})
-    # knots beyond the ends at the last spacings; the golden ones stand at 2.76 there, which moves fits by some 1e-3
-    np.testing.assert_allclose(mean, [-1.074292, -49.224858, -35.199586, 8.814974], atol=0.05)
+    np.testing.assert_allclose(mean, [-1.074292, -49.224858, -35.199586, 8.814974], rtol=OPTIMUM)
+    sd, noise = posterior.hyperparameters.values
+    length = UNEVEN[-1] - UNEVEN[0]
+    assert noise == pytest.approx(508.58656, rel=OPTIMUM)
+    assert noise * length**3 / (420.0 * sd**2) == pytest.approx(9.668424, rel=5 * OPTIMUM)
+    flat = posterior.log_evidence + np.log(2.0 * np.pi * 1e12) - np.log(length)
+    assert flat == pytest.approx(-620.047121, rel=AT_REST)
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -217,7 +299,10 @@ def test_beyond_the_range_bands_grow(frame):
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("y ~ s(x, k=301)", r"k must be from 4 to 300, the number of different values, for s\(x\), got 301"),
+        (
+            "y ~ s(x, k=301)",
+            r"k of s\(x\) must be from 4 to 300, the number of different values of column 'x', got 301",
+        ),
         ("y ~ s(x, k=3)", "k must be at least 4"),
         ("y ~ s(c)", r"column 'c' must have different values for s\(c\), got 1 in every row"),
         ("y ~ s(x, period=-1)", "period must be"),

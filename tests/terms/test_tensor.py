@@ -265,8 +265,11 @@ def test_a_file_gives_the_same_rows(name):
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("te(x, z, k=(5, 81))", r"k must be from 4 to 80, the number of different values, for z of te\(x, z\), got 81"),
-        ("te(x, f)", r"the column must have 4 different values for f of te\(x, f\), got 3"),
+        (
+            "te(x, z, k=(5, 81))",
+            r"k of te\(x, z\) must be from 4 to 80, the number of different values of column 'z', got 81",
+        ),
+        ("te(x, f)", r"column 'f' must have 4 different values for te\(x, f\), got 3"),
         ("te(x, z, k=3)", "k must be at least 4"),
         ("te(x, z, k=(5, 5, 5))", "k must be a pair"),
         ("te(x, c)", r"column 'c' must have different values for te\(x, c\), got 1 in every row"),
@@ -282,7 +285,7 @@ def test_a_file_gives_the_same_rows(name):
         ("te(x, z, period=(None, -7))", r"period must be in \(0, inf\), got -7"),
         ("te(x, z, period=(None, 7), ranges=((-5, 10), (0, 7)))", "ranges must be None for z, which has a period"),
         ("te(x, z, k=(5, 9), period=(None, 7), ranges=(9, None))", "ranges must be two pairs"),
-        ("te(x, f, period=(None, 3))", r"the column must have 4 different values for f of te\(x, f\), got 3"),
+        ("te(x, f, period=(None, 3))", r"column 'f' must have 4 different values modulo 3 for te\(x, f"),
     ],
 )
 def test_what_is_refused(formula, message):

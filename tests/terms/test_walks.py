@@ -8,7 +8,7 @@ from support.term_priors import assert_prior, assert_restored, dense_precision
 from support.tolerances import AT_REST, EARLY, INTEGRAL, ROOT_EPS, SOLVES
 
 import cavity
-from cavity.terms import Autoregressive, GivenPrecision, MultiMembership, RandomWalk, Seasonal, intrinsic
+from cavity.terms import Autoregressive, GivenPrecision, MultiMembership, RandomWalk, Seasonal, TensorSmooth, intrinsic
 
 pd = pytest.importorskip("pandas")
 
@@ -30,12 +30,14 @@ TERMS = {
     "ar1": Autoregressive("t"),
     "ar1 by group": Autoregressive("t", "g", until=20),
     "seasonal": Seasonal("t", 4),
+    "seasonal by group": Seasonal("t", 4, "g"),
     "precision": GivenPrecision("g", TREE, ["w", "u", "v", "x"], scale=True),
     "precision with a null space": GivenPrecision(
         "g", [[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]], ["u", "v", "w"], null=[1.0, 1, 1]
     ),
     "mm": MultiMembership(("g", "h"), weights=(1, "w")),
     "mm of walks": MultiMembership(("g", "h"), (1, -1), RandomWalk("t")),
+    "mm of seasons": MultiMembership(("g", "h"), (1, -1), Seasonal("t", 4)),
 }
 
 
@@ -84,6 +86,22 @@ def test_golden_scales_of_seasons(m, n, value, scale):
     N = prior.constraints.T
     assert prior.scales[0] == pytest.approx(scale, abs=ROOT_EPS)
     assert prior.log_determinant - np.linalg.slogdet(N.T @ N)[1] == pytest.approx(value, abs=ROOT_EPS)
+
+
+def test_seasons_by_group_have_their_covariance():
+    """Those of the first cycle have equal variances and sum to what any m do; chains of fewer seasons than a cycle."""
+    table = {"t": np.array([3, 11, 5, 6]), "g": ["long", "long", "short", "short"]}
+    built = Seasonal("t", 4, "g").build(table)
+    sd, start = 0.7, 1.3
+    P, _ = dense_precision(built.prior, np.log([sd, start]))
+    covariance = np.linalg.inv(P)
+    np.testing.assert_allclose(covariance[:9, 9:], 0.0, atol=SOLVES)
+    sums = np.array([np.arange(9) - at for at in range(6)])
+    sums = ((sums >= 0) & (sums < 4)).astype(float)
+    np.testing.assert_allclose(sums @ covariance[:9, :9] @ sums.T, sd**2 * np.eye(6), atol=SOLVES)
+    first = start**2 * (4.0 / 3.0) * (np.eye(4) - 0.25)
+    np.testing.assert_allclose(covariance[:3, :3], first[:3, :3], atol=SOLVES)
+    np.testing.assert_allclose(covariance[9:, 9:], first[:2, :2], atol=SOLVES)
 
 
 def test_generalised_inverses():
@@ -239,6 +257,7 @@ def test_other_times_of_a_walk():
     "formula",
     [
         *("rw1(t) + (1 | g)", "rw1(t | g)", "rw2(t)", "ar1(t | g)", "seasonal(t, 4)", "mm(g, h)"),
+        "seasonal(t | g, 4)",
         *("rw1(t | mm(g, h, weights=(1, -1)))", "s(w | mm(g, h), k=5)"),
     ],
 )
@@ -283,10 +302,7 @@ def test_a_pedigree_by_formula():
         (lambda: Autoregressive("t", until=3), "until must be at least the last time, 14"),
         (lambda: Seasonal("t", 1), "period must be at least 2"),
         (lambda: Seasonal("t", 40), "must have more times than a cycle of 40, got 15"),
-        (
-            lambda: GivenPrecision("g", [[1.0, 2], [0, 1]], "uv"),
-            "must be symmetric, got 0 in row 1, column 0, and 2",
-        ),
+        (lambda: GivenPrecision("g", [[1.0, 2], [0, 1]], "uv"), "must be symmetric, got 0 in row 1, column 0, and 2"),
         (lambda: GivenPrecision("g", -TREE, "uvwx"), "must be positive definite, which it is not; null="),
         (lambda: GivenPrecision("g", TREE, "uvw"), "must be 4 different labels"),
         (lambda: GivenPrecision("g", TREE, "uvwx", null=[1.0] * 4), "must be a null space of Q"),
@@ -294,7 +310,7 @@ def test_a_pedigree_by_formula():
         (lambda: MultiMembership(("g", "h"), (1,)), "must be one for each of 2 columns"),
         (lambda: MultiMembership("g"), "must be two columns or more"),
         (
-            lambda: MultiMembership(("g", "h"), effects=Seasonal("t", 4)),
+            lambda: MultiMembership(("g", "h"), effects=TensorSmooth(("t", "w"))),
             "effects must be a term that has effects by group",
         ),
         (

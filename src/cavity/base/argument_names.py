@@ -116,10 +116,10 @@ def _describe_unknown(cls, method, arguments):
     is_constructor = method.__name__ == "__init__"
     title = f"{cls.__name__}()" if is_constructor else f"{cls.__name__}.{method.__name__}()"
     message = f"{title} got an unexpected keyword argument {unknown[0]!r}"
-    return message + describe_way_out(unknown[0], names, _names_elsewhere(cls, is_constructor))
+    return message + describe_way_out(unknown[0], names, _names_of_other(cls, is_constructor))
 
 
-def _names_elsewhere(cls, is_constructor):
+def _names_of_other(cls, is_constructor):
     """Return the other of constructor and fit of a model, as messages have it, and the names of its parameters."""
     if not hasattr(cls, "fit"):
         return "", ()

@@ -7,6 +7,7 @@ import numpy as np
 from cavity.base.constants import MAD_TO_SD
 
 NUMBERS_PER_BLOCK = 1 << 20  # that are converted at a time
+MAX_NARROW_COLUMNS = 16  # up to which least and largest values are found column by column
 
 
 def _iterate_blocks(X, step):
@@ -59,6 +60,13 @@ def _sum_blocks(X, step, *extra, weights, each_block):
         yield sum_block(x, *extra, None if weights is None else weights[part])
 
 
+def _find_ends(X):
+    """Return the least and the largest values (D,) of columns, a pair; NumPy takes longer for all of a few at once."""
+    if isinstance(X, np.ndarray) and 0 < X.shape[1] <= MAX_NARROW_COLUMNS:
+        return tuple(zip(*((x.min(), x.max()) for x in X.T), strict=True))
+    return X.min(axis=0), X.max(axis=0)
+
+
 def column_scales(X, weights=None, each_block=_iterate_blocks, sums=None):
     """Return the mean, the standard deviation and the scale of each column of an array.
 
@@ -85,7 +93,7 @@ def column_scales(X, weights=None, each_block=_iterate_blocks, sums=None):
     if weights is not None and not np.all(weights > 0):
         X, weights = X[weights > 0], weights[weights > 0]
     weights = None if weights is None or np.all(weights == 1) else weights  # the same bits
-    ends = np.array([X.min(axis=0), X.max(axis=0)], dtype=np.float64)
+    ends = np.array(_find_ends(X), dtype=np.float64)
     unit = np.max(np.abs(ends), axis=0)
     unit[unit == 0] = 1.0
     total = len(X) if weights is None else np.sum(weights)

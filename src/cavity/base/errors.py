@@ -38,7 +38,7 @@ class ConvergenceWarning(RuntimeWarning):
 
 
 class SettingsWarning(UserWarning):
-    """The settings are those of other data, of the past or of an example, and these data speak against them."""
+    """The settings are those of other data, of the past or of an example, and these data contradict them."""
 
     __module__ = PUBLIC_MODULE
 

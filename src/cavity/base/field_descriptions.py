@@ -10,8 +10,8 @@ from cavity.base.records import Array
 
 DOCSTRING_WIDTH = 116  # characters
 NUMBER_TYPES = {"f": "float", "i": "int", "b": "bool", "U": "str"}  # by the kinds of arrays
-TYPE_WORDS = {"dict[str, Any]": "dict", "tuple[str, ...]": "tuple of str", "tuple[Any, ...]": "tuple"}
-TYPE_WORDS |= {"[float, float]": " of float", "FloatArray": "ndarray", "| Any": "| None", " | ": " or "}
+TYPE_LABELS = {"dict[str, Any]": "dict", "tuple[str, ...]": "tuple of str", "tuple[Any, ...]": "tuple"}
+TYPE_LABELS |= {"[float, float]": " of float", "FloatArray": "ndarray", "| Any": "| None", " | ": " or "}
 
 
 def list_described_fields(cls):
@@ -29,7 +29,7 @@ def list_described_fields(cls):
 def describe_type(annotation, form):
     """Return the type of a field as docstrings have it, "ndarray (N, D)": of arrays by their axes."""
     if not isinstance(form, Array):
-        for code, text in TYPE_WORDS.items():
+        for code, text in TYPE_LABELS.items():
             annotation = annotation.replace(code, text)
         return annotation
     options = [re.sub(r"\S+\?", "", form.axes), form.axes.replace("?", "")]  # without optional axes and with them

@@ -122,17 +122,17 @@ def take_columns(X, arguments, columns=None, roles=None):
         _check_order(X, argument, value)
         remembered = value is None and argument in roles
         role_columns = _match_names(argument, roles[argument] if remembered else value, names, len(X))
-        missing, twice = ([column for column in role_columns if names.count(column) == n] for n in (0, 2))
+        missing, double = ([column for column in role_columns if names.count(column) == n] for n in (0, 2))
         if missing and remembered and argument in ROLES_NEEDED_AGAIN:
             message = f"the {argument} of the fit, or give {argument}"
             raise ValueError(f"X must have the column {join_names(missing)}, {message}; it has {join_names(names)}")
         if missing and remembered:
             continue
-        if missing or twice:
+        if missing or double:
             message = (
                 f"no column {join_names(missing)}; it has {join_names(names)}"
                 if missing
-                else f"two columns {join_names(twice)}"
+                else f"two columns {join_names(double)}"
             )
             raise ValueError(f"{argument}={value!r}: X has {message}")
         if role_columns:
@@ -183,9 +183,9 @@ def order_columns(X, columns, name="X"):
     if names is None or columns is None or names == columns:
         return X
     for labels, whose in (([column for column in names if column in columns], name), (columns, "the fit")):
-        twice = find_repeated(labels)
-        if twice is not None:
-            raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
+        double = find_repeated(labels)
+        if double is not None:
+            raise ValueError(f"{name} must have the columns of the fit, but {whose} has two columns {double!r}")
     missing = [column for column in columns if column not in names]
     if missing:
         raise ValueError(
@@ -302,9 +302,9 @@ def is_table(value):
 def check_numbers(table, name):
     """Raise TypeError for a table or a column that does not hold numbers, naming the column and what to do about it."""
     names = names_of(table)
-    twice = find_repeated(names or ())
-    if twice is not None:
-        raise ValueError(f"{name} must have columns of different names, got two that are called {twice!r}; rename one")
+    double = find_repeated(names or ())
+    if double is not None:
+        raise ValueError(f"{name} must have columns of different names, got two of the name {double!r}; rename one")
     columns = [table] if names is None else columns_of(table, range(len(names)))
     for j, column in enumerate(columns):
         dtype = dtype_of(column)

@@ -92,9 +92,9 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         n_iter, best, waited = (last[name].copy() for name in ("n_iter", "best", "waited"))
         active = status == MAX_ITER_STATUS
     while True:
-        if changes and job.is_heard:  # reported again after a kill: the last report may not have arrived
-            left = partial(_estimate_sweeps_left, changes, options)
-            if job.report(len(changes), change=changes[-1].max, rows=n_rows, left=left):
+        if changes and job.has_receivers:  # reported again after a kill: the last report may not have arrived
+            sweeps_left = partial(_estimate_sweeps_left, changes, options)
+            if job.report(len(changes), change=changes[-1].max, rows=n_rows, left=sweeps_left):
                 status[active] = STOPPED_STATUS
                 break
         if not (active[0] if n_problems == 1 else active.any()) or len(changes) >= options.max_iter:
@@ -152,8 +152,8 @@ def estimate_passes_left(gap, tol, rate, most):
         return None
     if gap <= tol:
         return 0.0
-    left = float(np.log(gap / tol) / -np.log(rate)) if tol > 0 else np.inf
-    return left if left <= most else None
+    passes = float(np.log(gap / tol) / -np.log(rate)) if tol > 0 else np.inf
+    return passes if passes <= most else None
 
 
 def _estimate_sweeps_left(changes, options):

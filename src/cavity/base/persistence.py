@@ -305,28 +305,28 @@ def _read_array(archive, name, part, size):
             width = int(code[2:]) * (4 if code[1] == "U" else 1)
             if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MAX_EMPTY_AXIS_LENGTH):
                 raise ValueError(f"its header says shape {shape} of {code}, which is not what there is")
-            room = _read_bytes(stream, n_bytes)
-        if code[1] == "b" and np.any(room > 1):
+            content = _read_bytes(stream, n_bytes)
+        if code[1] == "b" and np.any(content > 1):
             raise ValueError("a boolean must be 0 or 1")
-        if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
+        if code[1] == "U" and np.any(content.view(f"{code[0]}u4") > sys.maxunicode):
             raise ValueError("a character must be one")
-        return room.view(code).reshape(shape, order="F" if described[2] == b"True" else "C")
+        return content.view(code).reshape(shape, order="F" if described[2] == b"True" else "C")
     except DAMAGED_FILE_ERRORS as error:
         raise ValueError(f"array {name!r}: {error}") from error
 
 
 def _read_bytes(stream, n_bytes):
     """Return all bytes that a stream has left, of which there must be so many."""
-    room = np.empty(n_bytes, dtype=np.uint8)
+    content = np.empty(n_bytes, dtype=np.uint8)
     for low in range(0, n_bytes, BYTES_PER_READ):
-        part = room[low : low + BYTES_PER_READ]
+        part = content[low : low + BYTES_PER_READ]
         piece = stream.read(len(part))
         if len(piece) < len(part):
             raise EOFError("it ends too early")
         part[:] = np.frombuffer(piece, dtype=np.uint8)
     if stream.read(1):  # at the end the checksum is compared
         raise ValueError("it is longer than it should be")
-    return room
+    return content
 
 
 def _sync_directory(path):

@@ -19,7 +19,7 @@ import numpy as np
 from cavity.base import arrays
 
 DTYPES_BY_KIND = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
-KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
+KIND_LABELS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
 
 
 def _finite(array):
@@ -91,7 +91,7 @@ class Array:
             Naming the array, if it is not what it must be.
         """
         if not any(array.dtype.type in DTYPES_BY_KIND[kind] for kind in self.kind):
-            kinds = " or ".join(KIND_WORDS[kind] for kind in self.kind)
+            kinds = " or ".join(KIND_LABELS[kind] for kind in self.kind)
             raise ValueError(f"array {name!r} must hold {kinds}, got {array.dtype}")
         forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
         matched = next((form for form in forms if form is not None), None)

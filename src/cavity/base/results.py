@@ -253,7 +253,7 @@ def list_name_rows(posterior):
     weights = getattr(posterior, "coefficient_names", None)
     lines = [] if columns is None else [("weights of" if weights else "columns of X", join_names(weights or columns))]
     if classes:
-        lines.append(("classes", f"{join_names(classes)}; larger values speak for the last"))
+        lines.append(("classes", f"{join_names(classes)}; larger values favour the last"))
     dropped = getattr(posterior, "dropped", None)
     return lines if dropped is None else [*lines, ("missing", str(dropped))]
 
@@ -277,7 +277,7 @@ def list_notes(posterior):
         worth = (*worth, str(posterior.dropped))
     classes = get_named_classes(posterior)
     if len(classes) == 2:
-        worth = (f"larger values speak for {classes[1]!r}", *worth)
+        worth = (f"larger values favour {classes[1]!r}", *worth)
     bins = getattr(posterior.model, "bins", None) if hasattr(posterior, "model") else None
     if bins is not None and posterior.n_sites is not None:
         sites = f"{posterior.n_samples} rows at {posterior.n_sites} sites"

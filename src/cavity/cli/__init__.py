@@ -147,8 +147,8 @@ def refuse_unknown_options(unknown, commands, options):
     command_words = tuple(part for part in (options.command, getattr(options, "model", None)) if part is not None)
     actions = commands[command_words]._actions if command_words in commands else ()
     option_names = [name for action in actions for name in action.option_strings]
-    near = difflib.get_close_matches(unknown[0].partition("=")[0], option_names, n=1)
-    hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(command_words)} --help"
+    similar = difflib.get_close_matches(unknown[0].partition("=")[0], option_names, n=1)
+    hint = f"; is it {similar[0]}?" if similar else f"; see cavity {' '.join(command_words)} --help"
     raise OptionError(f"{' '.join(command_words)} has no option {unknown[0]}{hint}")
 
 

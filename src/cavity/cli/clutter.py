@@ -38,7 +38,7 @@ def fit(options):
     values, names, notes = input_tables.read_points(options)
     x = values[:, 0] if values.shape[1] == 1 else values
     typed = collect_typed(options, MODEL_OPTIONS)
-    model = Clutter(**typed).settle(x, keep=typed)  # the rest is scaled to the data
+    model = Clutter(**typed).with_defaults(x, keep=typed)  # the rest is scaled to the data
     order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
     posterior, seconds = fit_commands.time_call(model.fit, x, **collect_site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")

@@ -37,8 +37,8 @@ def with_config(arguments, commands):
     positionals = {action.dest: action for action in command._actions if not action.option_strings}
     for key in job:
         if key not in options | positionals.keys() or key in ("help", "config"):
-            near = difflib.get_close_matches(key, [*options, *positionals], n=1)
-            hint = f"; is it {near[0]!r}?" if near else ""
+            similar = difflib.get_close_matches(key, [*options, *positionals], n=1)
+            hint = f"; is it {similar[0]!r}?" if similar else ""
             raise ValueError(f"{path}: {' '.join(arguments[:2])} has no option {key!r}{hint}")
     for key in job.keys() & positionals.keys():
         positionals[key].nargs, positionals[key].required, positionals[key].default = "?", False, str(job[key])

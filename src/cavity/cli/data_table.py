@@ -76,7 +76,7 @@ class DataTable:
             raise ValueError(f"{self.source}: no column {column!r}; there is {self.shown_names}")
         return name
 
-    def why_left_out(self, name):
+    def explain_omission(self, name):
         """Return why a column is no feature unless it is named, as a part of a sentence; None if it is one."""
         if name in self.unnamed:
             return "has no name"
@@ -105,7 +105,7 @@ class DataTable:
                 continue
             if self.made_of(name):
                 names += self.made_of(name)
-            elif reason := self.why_left_out(name):
+            elif reason := self.explain_omission(name):
                 notes.append(f"column {name} ({reason})")
                 if name not in self.about.get("left_out", ()):
                     print_error(f"column {name!r} {reason} and is left out; name it in {option} to keep it")
@@ -150,12 +150,12 @@ class DataTable:
         return False
 
     def text(self, column):
-        """Return a column as an array of strings, numbers with six digits, "" for missing values."""
+        """Return a column as an array of strings, numbers by `format_number`, "" for missing values."""
         key = column, "text"
         if key not in self._opened:
             values = np.asarray(self.rows.values(self.names.index(column)))
             if values.dtype.kind != "U":
-                format_value = "{:g}".format if not self.is_text(column) else str
+                format_value = format_number if not self.is_text(column) else str
                 cells = values.tolist()
                 values = np.array(["" if cell is None or cell != cell else format_value(cell) for cell in cells])
             self._opened[key] = values
@@ -247,6 +247,20 @@ class DataTable:
             if np.isnan(value):
                 raise ValueError(f"{location} has no value; fill it in, or leave such rows out with --missing drop")
             raise ValueError(f"{location} is {value:g}, not a finite number")
+
+
+def format_number(value):
+    """Return a number as a text that no other number has, of six digits if they are enough; -0 is 0."""
+    texts = (f"{value + 0.0:.{digits}g}" for digits in (6, 15, 17))
+    return next(text for text in texts if float(text) == value)
+
+
+def rewrite_number(text):
+    """Return what `format_number` makes of the number in a text; other text as it is."""
+    try:
+        return format_number(float(text))
+    except (ValueError, StopIteration):  # no number, or not finite
+        return text
 
 
 def encode_text(text):

@@ -81,7 +81,7 @@ def run_self_test():
 
     started = time.perf_counter()
     x, _ = data.load("newcomb")
-    mean = Clutter().settle(x).fit(x).mean
+    mean = Clutter().with_defaults(x).fit(x).mean
     yield "clutter", "ok" if abs(mean - 27.7) < 0.5 else f"the mean of newcomb is {mean}, not 27.7"
     columns, _ = data.table("pima")
     X, y = columns["glu"][:, None], columns["type"]

@@ -21,7 +21,7 @@ OPTIONS_WITHOUT_FORMULA = ("target", "features", "categorical", "trials", "no_in
 
 
 class TableColumns(Mapping):
-    """The columns of a table by their names, each read when it is asked for; those without a name are left out.
+    """The columns of a table by their names, each read when it is used; those without a name are left out.
 
     `hidden` are further columns that are left out.
     """
@@ -60,9 +60,9 @@ def columns_of_formula(table, formula, rows):
     if not parts.has_all_others:
         return TableColumns(table)
     variables = formula_variables(parts.expand(())) | {*rows.values()}
-    hidden = [name for name in TableColumns(table) if name not in variables and table.why_left_out(name)]
+    hidden = [name for name in TableColumns(table) if name not in variables and table.explain_omission(name)]
     for name in hidden:
-        print_error(f"column {name!r} {table.why_left_out(name)} and is left out; name it in --formula to keep it")
+        print_error(f"column {name!r} {table.explain_omission(name)} and is left out; name it in --formula to keep it")
     return TableColumns(table, hidden)
 
 

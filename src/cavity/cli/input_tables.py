@@ -70,8 +70,8 @@ def open_table(options):
         return DataTable(source, rows)
     large = file == source and os.path.getsize(file) > MIN_BYTES_FOR_PROGRESS
     with show_progress(options) if large else nullcontext() as show:
-        tell = None if show is None else lambda share: show(share, f"of {source} is read")
-        part = text_rows.open_text(file, "the data", **collect_text_settings(options), tell=tell)
+        report_share = None if show is None else lambda share: show(share, f"of {source} is read")
+        part = text_rows.open_text(file, "the data", **collect_text_settings(options), report_share=report_share)
     return DataTable(source, sources.Source([part], "the data"), notes)
 
 

@@ -213,7 +213,7 @@ def list_categories(table, options, reserved, in_memory):
     """
     names = [table.select([name])[0] for name in split_names(options.categorical or [])]
     if options.features is None:
-        features = [name for name in table.names if not table.why_left_out(name)]
+        features = [name for name in table.names if not table.explain_omission(name)]
     else:
         features = [table.find(name) for name in split_names(options.features)]
     for name in features:
@@ -323,13 +323,15 @@ def list_classes(table, target):
         kinds, y = encode_text(table.text(target))
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
-    return [f"{kind:g}" for kind in kinds], y
+    return [data_table.format_number(kind) for kind in kinds], y
 
 
 def classes_of(table, target, binary, stream_classes=None):
     """Return a target as 0, 1, ... in sorted order (or that of `stream_classes`), and the labels of the classes."""
     kinds, y = list_classes(table, target)
     if stream_classes is not None:
+        if not table.is_text(target):
+            stream_classes = [*map(data_table.rewrite_number, stream_classes)]
         for k, kind in enumerate(kinds):
             if kind not in stream_classes:
                 line = table.describe_row(int(np.argmax(y == k)))

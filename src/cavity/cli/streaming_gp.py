@@ -9,7 +9,7 @@ from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.results import format_count
-from cavity.cli import gaussian_processes, input_tables, regression_data
+from cavity.cli import data_table, gaussian_processes, input_tables, regression_data
 from cavity.cli.data_table import add_categories, drop_incomplete, list_first, read_coded_columns, reorder_as_fit
 from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
 from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
@@ -32,7 +32,7 @@ SPARSITY_OPTIONS = (
     Number("--jitter", "at least 0 and below 1", "J", "relative nugget of inducing points (default 1e-8)"),
     Number("--alpha", "from 0 to 1", "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
-MEAN_OPTION = Number("--mean", "finite", "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS)
+MEAN_OPTION = Number("--mean", "finite", "M", MEAN_HELP, several=True, texts=MEAN_FUNCTIONS)
 MODEL_OPTIONS = (MEAN_OPTION, *START_OPTIONS, *SPARSITY_OPTIONS)
 STREAM_OPTIONS = (
     Number("--batch", "at least 1", "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
@@ -242,7 +242,7 @@ def load_state(path):
     if not isinstance(state, StreamingGPState):
         raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not a state of cavity fit streaming-gp")
     if state.classes is not None:  # numbers in the format of cells of a table
-        classes = (label if isinstance(label, str) else f"{label:g}" for label in state.classes)
+        classes = (label if isinstance(label, str) else data_table.format_number(label) for label in state.classes)
         rename_columns(state, state.columns, tuple(classes))
     return state
 

@@ -212,7 +212,7 @@ class Matern(ColumnLeaf):
         order, rest = int(self.nu), ()
         if self._op == program.MATERN:
             rest = (order, -2.0 * sqrt(2 * order + 1), *matern_polynomials(order))
-        return self._chosen(n_features), self._each("lengthscale", n_features), (self.variance, *rest)
+        return self._chosen(n_features), self._repeat_parameter("lengthscale", n_features), (self.variance, *rest)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -246,7 +246,7 @@ class RationalQuadratic(Stationary):
 
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
-        return self._chosen(n_features), self._each("lengthscale", n_features), (self.variance, self.shape)
+        return self._chosen(n_features), self._repeat_parameter("lengthscale", n_features), (self.variance, self.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -287,8 +287,8 @@ class Periodic(Stationary):
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
         with np.errstate(over="ignore"):  # refused before it is used
-            roughness = (1.0 / self._each("lengthscale", n_features)) ** 2
-        return self._chosen(n_features), self._each("period", n_features), (self.variance, *roughness)
+            roughness = (1.0 / self._repeat_parameter("lengthscale", n_features)) ** 2
+        return self._chosen(n_features), self._repeat_parameter("period", n_features), (self.variance, *roughness)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -318,7 +318,7 @@ class Linear(ColumnLeaf):
 
     def _operand(self, n_features):
         """Return the columns the leaf looks at, the divisors that make them x_d sqrt(v_d), and no parameters."""
-        return self._chosen(n_features), 1.0 / np.sqrt(self._each("variance", n_features)), ()
+        return self._chosen(n_features), 1.0 / np.sqrt(self._repeat_parameter("variance", n_features)), ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -205,10 +205,10 @@ class ColumnLeaf(Leaf):
     def _chosen(self, n_features):
         return list(range(n_features) if self.columns is None else self.columns)
 
-    def _each(self, name, n_features):
+    def _repeat_parameter(self, name, n_features):
         """Return a parameter for every column."""
         return np.full(self._n_columns(n_features), getattr(self, name))
 
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
-        return self._chosen(n_features), self._each("lengthscale", n_features), (self.variance,)
+        return self._chosen(n_features), self._repeat_parameter("lengthscale", n_features), (self.variance,)

@@ -113,6 +113,7 @@ class Program:
         self._centred = np.array([float(first[c] != LINEAR) for c in range(len(columns))])
         self.n_slots = sum(self._slot_count(op, count) for op, _, count, _ in rows)
         self._n_features = n_features
+        self._own = None  # of copies by `of`: the last rows whose own matrix was needed, and their coordinates
 
     def of(self, leaves):
         """Return the program of other leaves, which differ in their numbers alone."""
@@ -123,6 +124,7 @@ class Program:
             parameters += values
         new.parameters = np.array(parameters, dtype=np.float64)
         new._divisors = np.array(divisors, dtype=np.float64)
+        new._own = None, None
         return new
 
     @staticmethod
@@ -257,9 +259,13 @@ class Program:
 
     def _pair(self, X, Z):
         """Return the coordinates of X and of Z, or twice those of X, on which every covariance is finite."""
+        if Z is None and self._own is not None and X is self._own[0]:
+            return self._own[1:] * 2
         left, origin, size = self._coordinates(X, "X")
         right, other = (left, size) if Z is None else self._coordinates(Z, "Z", origin)[::2]
         self._check_range(size, other)
+        if Z is None and self._own is not None:
+            self._own = X, left
         return left, right
 
     def _coordinates(self, X, name, origin=None):

@@ -134,7 +134,7 @@ class UserDefined(Public):
         options = {name: changes.get(name, getattr(self, name)) for name in LEARNING_OPTIONS if name not in names}
         options = {name: value for name, value in options.items() if value is not getattr(type(self), name)}
         if options and not hasattr(other, "__dict__"):
-            raise TypeError(f"{type(self).__name__} has no room for {', '.join(options)}: write it without slots")
+            raise TypeError(f"{type(self).__name__} has no slots for {', '.join(options)}: write it without slots")
         set_fields(other, **options)
         return other
 

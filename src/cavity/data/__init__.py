@@ -75,7 +75,7 @@ def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
     ValueError
         If there is no data set of this name.
     ImportError
-        If a data frame is wanted and pandas is not installed.
+        If a data frame is requested and pandas is not installed.
 
     Examples
     --------

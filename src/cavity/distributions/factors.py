@@ -88,9 +88,9 @@ def _hold_back(factor, change):
     """Return a change of natural parameters that leaves every shape and rate of a Gamma at least the share NEARER."""
     if not isinstance(factor, Gamma):
         return change
-    room = (1.0 - MIN_REMAINING_SHARE) * np.concatenate([np.ravel(factor.shape), np.ravel(factor.rate)])
-    half = room.size // 2
-    return np.concatenate([np.maximum(change[:half], -room[:half]), np.minimum(change[half:], room[half:])])
+    limits = (1.0 - MIN_REMAINING_SHARE) * np.concatenate([np.ravel(factor.shape), np.ravel(factor.rate)])
+    half = limits.size // 2
+    return np.concatenate([np.maximum(change[:half], -limits[:half]), np.minimum(change[half:], limits[half:])])
 
 
 FAMILIES_BY_NAME = {kind.__name__: kind for kind in SAVED_ATTRIBUTES}

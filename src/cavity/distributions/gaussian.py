@@ -263,7 +263,7 @@ class SphericalGaussian(ScaledGaussianAlgebra):
         if not isinstance(other, SphericalGaussian):
             return NotImplemented
         if other.dim != self.dim:
-            raise ValueError(f"the factors live in different dimensions: {self.dim} and {other.dim}")
+            raise ValueError(f"the factors have different dimensions: {self.dim} and {other.dim}")
         shape, d = np.broadcast_shapes(self.shape, other.shape), self.dim
         operands = []
         for factor in (self, other):

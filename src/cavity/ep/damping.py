@@ -2,7 +2,7 @@
 
 import numpy as np
 
-MIN_ADAPTED_STEP = 0.05  # lower limit of adapted damping, unless the user asked for less
+MIN_ADAPTED_STEP = 0.05  # lower limit of adapted damping, unless the user requested less
 STEP_REDUCTION_FACTOR, STEP_GROWTH_FACTOR = 0.6, 1.2  # without progress, and with it
 PROGRESS_RATIO = 0.9  # of the smallest change since steps were last shortened: progress is a change below it
 PARALLEL_PATIENCE = 1  # sweeps without progress until steps are shortened, where all sites are renewed at once, ...
@@ -18,7 +18,7 @@ class Damping:
     Parameters
     ----------
     largest : float in (0, 1]
-        The share that the user asked for.
+        The share that the user requested.
     patience : int
         PARALLEL_PATIENCE or SEQUENTIAL_PATIENCE.
 
@@ -80,7 +80,7 @@ class BatchDamping(Damping):
     Parameters
     ----------
     largest : float in (0, 1]
-        The share that the user asked for.
+        The share that the user requested.
     patience : int
         PARALLEL_PATIENCE or SEQUENTIAL_PATIENCE.
     n_problems : int

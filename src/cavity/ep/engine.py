@@ -150,7 +150,7 @@ class Engine:
         options, schedule = self.options, self.options.schedule
         if not self.sites.compiled or self.damping.step != 1.0:
             return None
-        most = 1 if is_single or options.job.is_heard else options.max_iter - self.sweeps
+        most = 1 if is_single or options.job.has_receivers else options.max_iter - self.sweeps
         state = self.belief, self.tau, self.rho, self.damping.best
         done = self.geometry.run_passes(schedule, self.sites, *state, most, options.tol)
         if done is None:

@@ -46,7 +46,7 @@ class Solver:
     weight: np.ndarray | None = declare(Array("J", "positive"), default=None)
     reach: np.ndarray | None = declare(Array("J U"), default=None)
     corner: np.ndarray | None = declare(Array("J J", "triangle"), default=None)
-    # of B^-1, once it was asked for
+    # of B^-1, once it was read
     diagonal: np.ndarray | None = declare(Array("U", "nonnegative"), default=None)
     cleared: bool = False  # whether zeros are above the triangle
 
@@ -203,7 +203,7 @@ def _solve_positive(gram, solver, h, g):
 
 
 def find_variances(gram, solver, h, threads):
-    """Posterior variances of the function values; a solver that has not been asked for its diagonal is inverted."""
+    """Posterior variances of the function values; a solver whose diagonal was not read before is inverted."""
     explained = 1.0 - solver.find_inverse_diagonal(threads)
     well = explained > MIN_DIRECT_VARIANCE_RATIO
     out = explained / np.where(well, h, 1.0)

@@ -17,7 +17,7 @@ class Options(Run):
     Attributes
     ----------
     schedule : str
-        Who is renewed when: all sites at once, or one after the other; some models know more.
+        Which sites are renewed when: all at once, or one after the other; some models have more.
     damping : float
         Largest share of each site change that is made.
     power : float

@@ -53,7 +53,7 @@ class RemoteDense(Dense):
 
     def transform(self, function, *handles):
         """Return handles of function(tau, ...) and function(rho, ...)."""
-        return self._runs.each(_transform_sites, function, *handles, rows=False)[1]
+        return self._runs.call_for_runs(_transform_sites, function, *handles, rows=False)[1]
 
     def in_groups(self, function, sites, at, *arguments, filled=False):
         """Call function(group, *known) for all `Group`s, see `Geometry`; `at` are vectors, or handles and None."""
@@ -77,7 +77,7 @@ class RemoteDense(Dense):
             self._own = sites, self._runs.put(list(zip(cut, base, strict=True)))
         task, (tau, rho) = (function, self.without_rows(), arguments, merging), at
         old = [] if tau is None else [tau if rho is None else self.put(tau, rho)]
-        results, handles = self._runs.each(_run_groups, task, self._own[1], *old)
+        results, handles = self._runs.call_for_runs(_run_groups, task, self._own[1], *old)
         if self.threads.job is not None:
             self.threads.job.report_share(1, 1, self.n_rows)
         return results, handles
@@ -141,7 +141,7 @@ def _visit_run(run, inputs, state):
 class RemoteEngine(Engine):
     """One EP fit: between sweeps all at once `tau` is handles and `rho` None, between those one by one both are arrays.
 
-    Where sweeps do not settle there is no double loop, which would need all rows at hand.
+    Where sweeps do not converge there is no double loop, which would need all rows at hand.
     """
 
     descends = False

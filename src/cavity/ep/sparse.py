@@ -29,7 +29,7 @@ References
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -114,9 +114,9 @@ class Kriging:
 
     constraints: Constraints
     root: np.ndarray  # (r, r): T with T'T = (A S A')^-1
-    lost: np.ndarray  # (r, n): U = T A S
+    removed: np.ndarray  # (r, n): U = T A S
     pin_root: np.ndarray  # (r, r): T with T'T = (L^-1 - e'C e)^-1
-    regained: np.ndarray  # (r, n): T e'C
+    restored: np.ndarray  # (r, n): T e'C
     log_determinant: float  # what (2) adds to that of the factor
 
     @classmethod
@@ -135,25 +135,25 @@ class Kriging:
         units[np.arange(len(pins)), pins] = 1.0
         solved = solve(np.concatenate([A, units]))
         root, log_lost = _invert_root(A @ solved[: len(A)].T)
-        lost = root @ solved[: len(A)]
-        conditioned = solved[len(A) :] - lost[:, pins].T @ lost  # e'C
+        removed = root @ solved[: len(A)]
+        conditioned = solved[len(A) :] - removed[:, pins].T @ removed  # e'C
         pin_root, log_regained = _invert_root(np.eye(len(pins)) - size[:, None] * conditioned[:, pins] * size)
         pin_root = pin_root * size
-        return cls(constraints, root, lost, pin_root, pin_root @ conditioned, log_lost + log_regained)
+        return cls(constraints, root, removed, pin_root, pin_root @ conditioned, log_lost + log_regained)
 
     def apply(self, a):
         """Return the products of Cov a with vectors from those with S, (..., n)."""
         a = self.condition(a)
-        return a + (a[..., self.constraints.pins] @ self.pin_root.T) @ self.regained
+        return a + (a[..., self.constraints.pins] @ self.pin_root.T) @ self.restored
 
     def condition(self, a):
         """Return the products of C with vectors from those with S, or draws of covariance C from such of S."""
-        return a - ((a @ self.constraints.A.T) @ self.root.T) @ self.lost
+        return a - ((a @ self.constraints.A.T) @ self.root.T) @ self.removed
 
     def take_out(self, indptr, rows, entries, threads):
         """Turn entries (m,) of S into those of Cov a, of the lower triangle by columns."""
-        vectors, signs = np.concatenate([self.lost, self.regained]), [1.0, -1.0]
-        subtract_products(indptr, rows, vectors, np.repeat(signs, len(self.lost)), entries, threads)
+        vectors, signs = np.concatenate([self.removed, self.restored]), [1.0, -1.0]
+        subtract_products(indptr, rows, vectors, np.repeat(signs, len(self.removed)), entries, threads)
 
 
 def _invert_root(matrix):
@@ -192,6 +192,10 @@ class SparseBelief(MarginalBelief):
     trace: float  # of h Q^-1
     solved: np.ndarray | None = None  # (k, n): the products of Cov a with the directions of `Sparse.belief`
 
+    def log_integral(self):
+        """log of the integral of the prior times sites exp(g'a - a'h a/2) of a less a0."""
+        return 0.5 * (float(self.g @ self.step) - self.log_ratio)
+
     def prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean."""
         return 0.5 * (self.square + self.log_ratio)
@@ -223,6 +227,7 @@ class Sparse(DifferenceGeometry):
             self.pin_entries = np.zeros(len(pattern.places))
             self.pin_entries[pattern.diagonal[precision.constraints.pins]] = precision.constraints.pin_precisions
         self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
+        self._last_sums, self._last_belief = None, None  # sites of Gaussian noise do not change
 
     # ------------------------------------------------------------------------------------------ beliefs
 
@@ -242,7 +247,9 @@ class Sparse(DifferenceGeometry):
 
         `find_directions(step)` returns vectors (k, n), of which the belief has the products with Cov a.
         """
-        pattern, cholesky = self.pattern, self.pattern.cholesky
+        pattern, cholesky, last = self.pattern, self.pattern.cholesky, self._last_belief
+        if last is not None and has_marginals and find_directions is None and h is last.h and g is last.g:
+            return replace(last)
         factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
             return None
@@ -268,7 +275,9 @@ class Sparse(DifferenceGeometry):
         if not (math.isfinite(square + trace) and np.isfinite(f_mean).all() and (f_variance > 0.0).all()):
             return None
         log_ratio = log_determinant - self.precision.log_determinant
-        return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace, solved)
+        belief = SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace, solved)
+        self._last_belief = belief if has_marginals else None
+        return belief
 
     def multiply_prior_covariance(self, rows):
         """The products of vectors (k, n) with the covariance of the prior."""
@@ -314,6 +323,8 @@ class Sparse(DifferenceGeometry):
         return belief.mean[part], belief.variance[part]
 
     def sum_rows(self, h, g):
-        """X' diag(h) X on the pattern, and X' g."""
-        pairs = self.pattern.pairs
-        return pairs.sum(h, self.threads), pairs.transposed(g, self.threads)
+        """X' diag(h) X on the pattern, and X' g: the same arrays as those before where h and g are equal to these."""
+        pairs, last = self.pattern.pairs, self._last_sums
+        if last is None or not (np.array_equal(h, last[0]) and np.array_equal(g, last[1])):
+            self._last_sums = h, g, (pairs.sum(h, self.threads), pairs.transposed(g, self.threads))
+        return self._last_sums[2]

@@ -78,7 +78,7 @@ class Job:
         return self._watch is not None and self._watch.stopped
 
     @property
-    def is_heard(self):
+    def has_receivers(self):
         """Whether there are receivers of reports, or a checkpoint."""
         return self._watch is not None
 
@@ -103,7 +103,7 @@ class Job:
     def report_share(self, done, n, rows, is_total=False):
         """Report that of a pass over n blocks, together of so many rows, these are done.
 
-        Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
+        Displays show it as a share; callbacks are called after passes, and within one that is a stage of its own,
         `is_total`, a few times a second.
         """
         if self._watch is None:
@@ -159,7 +159,7 @@ class Job:
             rows_per_second=None if rows is None else rows / max(seconds, 1e-9),
             passes_left=_number(left),
         )
-        stop = self._watch.tell(event)
+        stop = self._watch.send(event)
         self._since = perf_counter()
         return stop
 
@@ -229,12 +229,12 @@ class JobState:
         self.callback, self.displays, self.checkpoint = callback, displays, checkpoint
         self.stopped, self._lock = False, RLock()
 
-    def tell(self, event):
+    def send(self, event):
         """Pass an event to all receivers, one thread after the other; return whether to stop."""
         with self._lock:
             if not self.stopped:
                 for display in self.displays:
-                    display.tell(event)
+                    display.receive(event)
                 self.stopped = self.callback is not None and bool(self.callback(event))
             return self.stopped
 
@@ -282,7 +282,7 @@ class Run:
             Whether BLAS is called: it has one thread then, which takes some microseconds.
         """
         checkpoint = self.job.open_checkpoint(model, data, options=self, **decisive)
-        del data  # which the fit may want to free
+        del data  # which the fit may free
         limit = single_blas() if uses_blas else nullcontext()
         with self.job, checkpoint, Threads(self.n_threads, self.job) as threads, limit:
             yield threads

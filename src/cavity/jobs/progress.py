@@ -81,7 +81,7 @@ class ProgressDisplay:
         self._shown = now
         return True
 
-    def tell(self, event):
+    def receive(self, event):
         """Show an event, or hold it back until it is time."""
         self._last, self._waiting = event, not self._is_time()
         if not self._waiting:

@@ -71,7 +71,7 @@ _POISSON_TRICK = (
     "cavity.sklearn do, or counts of the classes with 'poisson' and an effect for each row; classes with an order have "
     "'ordered-logit' and 'ordered-probit'"
 )
-_USE_INSTEAD = {  # names that are asked for, and what to use
+_USE_INSTEAD = {  # names of other packages, and what to use
     "cox": "use Weibull(effect='hazard'), or 'poisson' with an exposure and a row for each interval of time "
     "(piecewise exponential)",
     "softmax": _POISSON_TRICK,

@@ -108,14 +108,14 @@ def _check_results_of(likelihood, name):
 
 def predict_mean(likelihood, mean, variance):
     """Return E y, (n,)."""
-    given_f = _check_results_of(likelihood, "conditional_mean")
-    centre = given_f(mean)
+    conditional_mean = _check_results_of(likelihood, "conditional_mean")
+    centre = conditional_mean(mean)
     _check_range(np.isfinite(centre), np.arange(len(mean)))
 
-    def apart(sign):
-        return integrate(lambda f, i: np.maximum(sign * (given_f(f) - centre[i, None]), 0.0), mean, variance)
+    def integrate_side(sign):
+        return integrate(lambda f, i: np.maximum(sign * (conditional_mean(f) - centre[i, None]), 0.0), mean, variance)
 
-    return centre + (apart(1.0) - apart(-1.0))
+    return centre + (integrate_side(1.0) - integrate_side(-1.0))
 
 
 def predict_moments(likelihood, mean, variance):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavity.base.column_statistics import weighted_median
 from cavity.base.constants import MAD_TO_SD
 from cavity.base.lazy_scipy import special
 
@@ -16,9 +17,9 @@ def estimate_spread(y, fitted, robust=False):
     """
     rest = np.abs(y - fitted)
     unit = float(np.max(rest, initial=0.0))
-    size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
-    deviation = np.abs(y - np.median(y))
-    spread = (robust and float(np.median(deviation))) or float(np.max(deviation)) or float(np.max(np.abs(y))) or 1.0
+    size = MAD_TO_SD * weighted_median(rest) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
+    deviation = np.abs(y - weighted_median(y))
+    spread = (robust and weighted_median(deviation)) or float(np.max(deviation)) or float(np.max(np.abs(y))) or 1.0
     return max(size, MIN_SPREAD_SHARE * spread)
 
 

@@ -26,7 +26,7 @@ from cavity.runs.executors import split_range
 _kernel = LazyModule("cavity._core.coded_rows")
 
 MAX_CODES = 1 << 10  # of a part: a table of pairs of codes stays near the cache
-ROWS_PER_CALL = 1 << 15  # of the kernel
+ROWS_PER_CALL = 1 << 18  # of the kernel: a table that another one takes the place of leaves the cache
 LEVELS_PER_CALL = 1 << 10
 
 
@@ -86,7 +86,9 @@ class CodedPairs(RowPairs):
         self.shape, self._parts, self._order = rows.shape, rows.parts, None
         self._codes, self._z, levels = np.ascontiguousarray(rows.codes), rows.z, rows.levels
         if levels is not None:
-            self._order = np.argsort(levels, kind="stable")
+            # sorted by counting, as short numbers are
+            short = levels if np.ptp(levels) >= 1 << 16 else (levels - np.min(levels)).astype(np.uint16)
+            self._order = np.argsort(short, kind="stable")
             levels, self._z = levels[self._order], rows.z[self._order]
             self._codes = np.ascontiguousarray(self._codes[:, self._order])
             begins = np.flatnonzero(np.diff(levels, prepend=-1))
@@ -112,9 +114,9 @@ class CodedPairs(RowPairs):
                 @ (B != 0).astype(np.float32)
                 for B, codes in zip(self._B, self._codes, strict=True)
             ]
-            seen = sparse.coo_array(sparse.hstack(level_rows))
-            rows = np.concatenate([rows, core[seen.col], levels])
-            columns = np.concatenate([columns, levels[seen.row], levels])
+            pairs = sparse.coo_array(sparse.hstack(level_rows))
+            rows = np.concatenate([rows, core[pairs.col], levels])
+            columns = np.concatenate([columns, levels[pairs.row], levels])
         low, high = np.minimum(rows, columns), np.maximum(rows, columns)
         pattern = sparse.csc_array((np.ones(len(low), np.float32), (high, low)), (n, n))
         pattern.sum_duplicates()
@@ -156,13 +158,12 @@ class CodedPairs(RowPairs):
         threads.run(
             _kernel.add_pairs, [(codes[j], codes[k], rho, T) for (j, k), T in zip(couples, self._tables, strict=True)]
         )
-        self._each_level(threads, _kernel.add_levels, rho, out)
+        self._call_by_level(threads, _kernel.add_levels, rho, out)
         core = np.zeros((len(self._core), len(self._core)))
         for (j, k), T in zip(couples, self._tables, strict=True):  # (1)
             product = (self._B[k].T @ (self._B[j].T @ T).T).T
             core[self._own[j], self._own[k]], core[self._own[k], self._own[j]] = product, product.T
-        for j, (B, part) in enumerate(zip(self._B, self._own, strict=True)):
-            weights = np.bincount(codes[j], rho, B.shape[0])
+        for B, part, weights in zip(self._B, self._own, self._add_codes(rho, threads), strict=True):
             core[part, part] = (B.T @ B.multiply(weights[:, None])).toarray()
         out[self._core_places] = core[self._core_entries]
         return out
@@ -172,10 +173,10 @@ class CodedPairs(RowPairs):
         core, B, own, out = np.zeros((len(self._core), len(self._core))), self._B, self._own, np.zeros(self.shape[0])
         rows, columns = self._core_entries
         core[rows, columns] = core[columns, rows] = inverse[self._core_places]
-        alone = [np.asarray(b.multiply(b @ core[part, part]).sum(axis=1)) for b, part in zip(B, own, strict=True)]
+        numbers = [np.asarray(b.multiply(b @ core[part, part]).sum(axis=1)) for b, part in zip(B, own, strict=True)]
         tables = [B[j] @ (B[k] @ (2.0 * core[own[k], own[j]])).T for j, k in self._couples]  # (2)
-        self._look_up(alone, threads, out, zip(self._couples, map(np.ascontiguousarray, tables), strict=True))
-        self._each_level(threads, _kernel.add_level_variances, inverse, out)
+        self._look_up(numbers, threads, out, zip(self._couples, map(np.ascontiguousarray, tables), strict=True))
+        self._call_by_level(threads, _kernel.add_level_variances, inverse, out)
         return self._unsort(out)
 
     def matvec(self, a, threads=ONE_THREAD):
@@ -189,26 +190,30 @@ class CodedPairs(RowPairs):
     def transposed(self, tau, threads):
         """Return X' tau, (n,)."""
         tau = self._sort(tau)
-        sums = [np.bincount(codes, tau, part.shape[0]) for codes, part in zip(self._codes, self._parts, strict=True)]
-        out = sum(part.T @ values for part, values in zip(self._parts, sums, strict=True))
+        out = sum(part.T @ sums for part, sums in zip(self._parts, self._add_codes(tau, threads), strict=True))
         if self._order is not None:
             out[self._level_columns] += np.add.reduceat(self._z * tau, self._level_indptr[:-1])
         return out
 
-    def _look_up(self, alone, threads, out, tables=()):
+    def _add_codes(self, values, threads):
+        """Return the sums of values of the stored rows by the codes of each part, a list."""
+        sums = [np.zeros(part.shape[0]) for part in self._parts]
+        threads.run(_kernel.add_codes, [(codes, values, out) for codes, out in zip(self._codes, sums, strict=True)])
+        return sums
+
+    def _look_up(self, numbers, threads, out, tables=()):
         """Add the numbers of the codes of each row, (m_j,) of each part, and those of pairs, to rows `out` (N,)."""
         tables = list(tables)
 
         def add(start, stop):
-            rows = slice(start, stop)
-            for codes, numbers in zip(self._codes, alone, strict=True):
-                out[rows] += numbers[codes[rows]]
+            for codes, of_codes in zip(self._codes, numbers, strict=True):
+                _kernel.look_up(codes, of_codes, out, start, stop)
             for (j, k), table in tables:
                 _kernel.look_up_pairs(self._codes[j], self._codes[k], table, out, start, stop)
 
-        threads.run(add, split_range(self.shape[0], -(-self.shape[0] // ROWS_PER_CALL)))
+        threads.run(add, split_range(self.shape[0], max(threads.count, -(-self.shape[0] // ROWS_PER_CALL))))
 
-    def _each_level(self, threads, kernel, values, out):
+    def _call_by_level(self, threads, kernel, values, out):
         """Call a kernel for all levels, some of them at a time."""
         if self._order is None:
             return

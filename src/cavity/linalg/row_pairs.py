@@ -39,7 +39,7 @@ class RowPairs:
     n : int
         Columns.
     has_sums : bool, default True
-        Whether sums over rows will be asked for, which decides on their order.
+        Whether sums over rows will be needed, which decides on their order.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class RowPairs:
     def place_in(self, indptr, rows):
         """Find where the products of each row are in a lower triangle by columns, rows in ascending order.
 
-        Rows with two columns for which the pattern has no entry are marked in `is_missing`; where sums are asked for,
+        Rows with two columns for which the pattern has no entry are marked in `is_missing`; where sums are needed,
         they are a ValueError.
         """
         N, indptr, rows = self.shape[0], np.ascontiguousarray(indptr, np.int32), np.ascontiguousarray(rows, np.int32)

@@ -19,6 +19,7 @@ _kernel = LazyModule("cavity._core.supernodal")  # it loads SciPy
 # columns of more entries than this, and than this times the root of n, come last
 MIN_DENSE_ENTRIES, MIN_DENSE_ROOTS = 16, 10
 STEPS_PER_CALL = 10_000_000  # of the analysis, in a call of its kernel
+MIN_FILL_PRODUCTS = 1e9  # of a factor, some tenths of a second, from which a better order is looked for
 # cost in products of a supernode, of an entry of its update and of an entry of its panel
 CALL_COST, SPREAD_COST, ENTRY_COST = 500.0, 30.0, 200.0
 PRODUCTS_PER_TASK = 1e7  # some ms
@@ -31,7 +32,23 @@ RIGHT_SIDES_PER_SOLVE = 32  # at most, if they are few numbers
 
 
 def fill_reducing_order(indptr, indices):
-    """Return a fill-reducing order (n,) of a symmetric pattern by columns: SuperLU's minimum degree.
+    """Return a fill-reducing order (n,) of a symmetric pattern by columns.
+
+    It is minimum degree, or in place of an order of many products that of least fill, where it has fewer.
+    """
+    indptr, indices = np.ascontiguousarray(indptr, np.int64), np.ascontiguousarray(indices, np.int32)
+    order = _order_by_degree(indptr, indices)
+    counts = _find_tree(indptr, indices, order)[-1].astype(float)
+    products = float(counts @ counts)
+    if products < max(MIN_FILL_PRODUCTS, len(order) ** 2):  # n^2 is what the search for the least fill takes
+        return order
+    other = _order_by_fill(indptr, indices, int(np.sum(counts)))
+    counts = counts if other is None else _find_tree(indptr, indices, other)[-1].astype(float)
+    return other if float(counts @ counts) < products else order
+
+
+def _order_by_degree(indptr, indices):
+    """Return the order (n,) of SuperLU's minimum degree.
 
     Columns with very many entries come last, the fewest first: the time of minimum degree grows with the square of
     these. The incomplete factorisation that it belongs to drops all entries, so that the order is what takes time.
@@ -52,11 +69,39 @@ def fill_reducing_order(indptr, indices):
     return np.concatenate([first[np.argsort(order)], last])
 
 
+def _order_by_fill(indptr, indices, most):
+    """Return the order (n,) of least fill, about, or None if L has more than `most` entries."""
+    n = len(indptr) - 1
+    columns = np.repeat(np.arange(n), np.diff(indptr))
+    rows, columns = indices[indices != columns], columns[indices != columns]
+    ones, ends = np.ones(2 * len(rows)), (np.append(rows, columns), np.append(columns, rows))
+    both = sparse.coo_array((ones, ends), (n, n)).tocsc()
+    length, begin, size = np.diff(both.indptr).astype(np.int32), np.zeros(n + 1, np.int64), np.zeros(2 * n, np.int32)
+    lists = both.indptr.astype(np.int64), both.indices.astype(np.int32), length, length.astype(float) ** 2
+    order = np.empty(n, np.int32)
+    work = size - 1, begin, size, np.empty(most, np.int32), order
+    return order if _in_steps(_analysis.order_by_fill, n, *lists, *work) == n else None
+
+
 def _in_steps(kernel, n, *arguments):
-    """Call a function of the analysis until it has done all rows."""
+    """Call a function of the analysis until it has done all rows; return the last row."""
     at = 0
     while at < n:
         at = kernel(*arguments, at, STEPS_PER_CALL)
+    return at
+
+
+def _find_tree(indptr, indices, order):
+    """Return the places of pivots, the permuted pattern, its tree and the numbers of entries of the columns of L."""
+    n = len(order)
+    place = np.empty(n, np.int32)
+    place[order] = np.arange(n, dtype=np.int32)
+    at, earlier = np.empty(n + 1, np.int64), np.empty(len(indices) + 1, np.int32)
+    _analysis.permuted(indptr, indices, place, at, earlier)
+    parent, counts = np.empty(n, np.int32), np.zeros(n, np.int32)
+    _analysis.tree(at, earlier, np.empty(n, np.int32), parent)
+    _in_steps(_analysis.count, n, at, earlier, parent, np.zeros(n, np.int32), counts)
+    return place, at, earlier, parent, counts
 
 
 def _offsets(lengths):
@@ -76,14 +121,14 @@ class SparseCholesky:
     indptr, indices : array_like of int (n + 1,), (m,)
         The pattern by columns. Entries may stand in either triangle; the diagonal always belongs to it.
     order : array_like of int (n,), optional
-        The pivots from the first to the last; by default SuperLU's minimum degree.
+        The pivots from the first to the last; by default `fill_reducing_order`.
 
     Attributes
     ----------
     n, n_entries : int
         Size of the matrix, and of `values`.
     order : ndarray of int32 (n,)
-        Pivots in the order in which they are eliminated: the one that was asked for, up to changes that leave L as it
+        Pivots in the order in which they are eliminated: the requested one, up to changes that leave L as it
         was.
     """
 
@@ -92,21 +137,21 @@ class SparseCholesky:
         indices = np.ascontiguousarray(indices, np.int32)
         self.n = n = len(indptr) - 1
         order = fill_reducing_order(indptr, indices) if order is None else order
-        self._given = np.ascontiguousarray(order, np.int32)
-        if not np.array_equal(np.sort(self._given), np.arange(n)):
+        self._first_order = np.ascontiguousarray(order, np.int32)
+        if not np.array_equal(np.sort(self._first_order), np.arange(n)):
             raise arrays.error_of("order", f"must have each of the numbers 0 to {n - 1} once")
         self._analyse(indptr, indices)
 
     def _analyse(self, indptr, indices):
         """Find the tree, an order in which its subtrees lie together, and the supernodes."""
         n = self.n
-        parent, counts = self._tree(indptr, indices, self._given)[2:]
+        parent, counts = _find_tree(indptr, indices, self._first_order)[3:]
         last_first = np.lexsort((-np.arange(n), -counts)).astype(np.int32)  # of equal ones that with most before it
         post = np.empty(n, np.int32)
         _analysis.postorder(parent, last_first, np.empty(n + 1, np.int32), np.empty(n, np.int32), post)
-        self.order = self._given[post]
-        self._rank = post  # place of each pivot in the order that was asked for
-        at, earlier, parent, counts = self._tree(indptr, indices, self.order)
+        self.order = self._first_order[post]
+        self._rank = post  # place of each pivot in the requested order
+        self._place, at, earlier, parent, counts = _find_tree(indptr, indices, self.order)
         first, rows = np.empty(n + 1, np.int32), np.empty(n, np.int32)
         S = _analysis.supernodes(parent, counts, np.array([CALL_COST, SPREAD_COST, ENTRY_COST]), first, rows)
         first, rows = first[: S + 1].copy(), rows[:S]
@@ -121,18 +166,6 @@ class SparseCholesky:
         local = np.arange(n) - np.repeat(first[:-1], widths)
         self._diagonal = (np.repeat(self._starts[:-1], widths) + local * (np.repeat(widths, widths) + 1))[self._place]
         self._rows(at, earlier, widths)
-
-    def _tree(self, indptr, indices, order):
-        """The permuted pattern, its tree and the entries of the columns of L."""
-        n = self.n
-        self._place = np.empty(n, np.int32)
-        self._place[order] = np.arange(n, dtype=np.int32)
-        at, earlier = np.empty(n + 1, np.int64), np.empty(len(indices) + 1, np.int32)
-        _analysis.permuted(indptr, indices, self._place, at, earlier)
-        parent, counts = np.empty(n, np.int32), np.zeros(n, np.int32)
-        _analysis.tree(at, earlier, np.empty(n, np.int32), parent)
-        _in_steps(_analysis.count, n, at, earlier, parent, np.zeros(n, np.int32), counts)
-        return at, earlier, parent, counts
 
     def _rows(self, at, earlier, widths):
         """Find the rows below each supernode, which ones update it, and the rounds of tasks."""
@@ -201,7 +234,7 @@ class SparseCholesky:
     def factor(self, values, threads):
         """Replace the matrix by its factor L; return 0 or the number, from 1, of a row whose pivot is not positive.
 
-        That is the first one in the order that was asked for. What stands in `values` then is of no use.
+        That is the first one in the requested order. What stands in `values` then is of no use.
         """
         failed = np.zeros(len(self._starts) - 1, np.int32)
         work = self._work(threads, self._tile)
@@ -257,7 +290,7 @@ class SparseCholesky:
         b : array_like (n,) or (k, n)
             Right hand sides.
         threads : Threads
-            Who works.
+            That solve.
         half : {"both", "forward", "backward"}
             "forward" returns y with L y = P b, its pivots in the order of elimination, and "backward" P' L^-T b of such
             a b: of independent standard normals it is a draw whose precision is the matrix.

@@ -20,9 +20,9 @@ TILE_ROWS, LEAF_ROWS = 256, 128  # rows of tiles, and of those that are inverted
 MIN_TILED_ROWS = 768  # rows from which tiles are as fast as LAPACK on one thread
 ONE_THREAD = Threads(1)
 ENTRIES_PER_TASK = 1 << 20  # of the square around a triangle in a task of `by_rows`
-MOST_FLOPS = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
+MOST_FLOPS = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C takes effect
 FEW_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
-MANY_FLOPS = 5e7  # the same where threads are not asked for: some milliseconds
+MANY_FLOPS = 5e7  # the same where threads are not requested: some milliseconds
 
 
 def _round(threads, function, *arguments, flops=np.inf, size=2):

@@ -13,7 +13,6 @@ References
 import numpy as np
 
 from cavity import _core
-from cavity.base.lazy_scipy import lapack
 
 _kernel = _core.best("acceleration")
 
@@ -30,7 +29,7 @@ class SweepHistory:
     def __init__(self):
         self._pairs = []  # arrays (4, P): x, statistics of x, M(x), statistics of M(x)
         self._in_a_row = 0  # how many of the last points were the image of the one before
-        self._products = self._change = self._noise = None  # of differences of the points; computed on demand
+        self._products = self._step = None  # of differences of the points; computed on demand
 
     def checkpoint_state(self):
         """Return the points of the history."""
@@ -39,13 +38,13 @@ class SweepHistory:
     def restore(self, state):
         """Continue from a `checkpoint_state`."""
         self._pairs, self._in_a_row = list(map(np.array, state["pairs"])), state["in_a_row"]
-        self._products = self._change = self._noise = None
+        self._products = self._step = None
 
     def add(self, point, image, in_a_row):
         """Add a point and its image, (natural, statistics) each, and whether the point is the last image."""
         self._pairs = [*self._pairs[-MAX_DIFFERENCES:], np.array([*point, *image])]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
-        self._products = self._change = self._noise = None
+        self._products = self._step = None
 
     def restart(self):
         """Drop all but the last point, after an extrapolation that was not accepted."""
@@ -53,17 +52,16 @@ class SweepHistory:
 
     def change(self):
         """Return half the squared length of the last step, in nats; by how much KL says that x and M(x) differ."""
-        if self._change is None:
-            x, s, gx, gs = self._pairs[-1]
-            self._change = max(0.5 * float((gx - x) @ (gs - s)), 0.0)
-        return self._change
+        return self._measure_step()[0]
 
     def noise(self):
         """Return the change that rounding alone can make."""
-        if self._noise is None:
-            _, _, gx, gs = self._pairs[-1]
-            self._noise = 0.5 * float((SWEEP_ROUNDING * np.abs(gx)) @ (SWEEP_ROUNDING * np.abs(gs)))
-        return self._noise
+        return self._measure_step()[1]
+
+    def _measure_step(self):
+        if self._step is None:
+            self._step = _kernel.lengths_of_step(self._pairs[-1], SWEEP_ROUNDING)
+        return self._step
 
     def contraction(self):
         """Return the largest rate at which errors shrink in a sweep, as far as the history shows it; nan if not at all.
@@ -74,13 +72,10 @@ class SweepHistory:
         if len(self._pairs) < 2:
             return np.nan
         lengths, moved, *_ = self._find_products()
-        lengths, directions = _find_axes(lengths)
-        is_independent = lengths > max(MIN_INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
-        rate = self._ratio()
-        if not is_independent.any():
-            return rate
-        basis = directions[:, is_independent] / np.sqrt(lengths[is_independent])
-        return float(np.fmax(_largest_eigenvalue(basis.T @ moved @ basis), rate))
+        rate = _kernel.largest_rate(lengths, moved, MIN_INDEPENDENT_SHARE, 1e4 * self.noise())
+        if rate < 0.0:
+            raise ArithmeticError("rates of the last sweeps are beyond float64")
+        return float(np.fmax(rate, self._ratio()))
 
     def _ratio(self):
         """Return the ratio of the lengths of the last two steps, nan if they did not come in a row or are rounding."""
@@ -95,11 +90,12 @@ class SweepHistory:
         if len(self._pairs) < 2:
             return None
         *_, products, right = self._find_products()
-        lengths, directions = _find_axes(products)
-        is_independent = lengths > MIN_INDEPENDENT_SHARE * max(lengths[-1], 0.0)
-        if not is_independent.any():
+        weights = np.empty(len(right))
+        count = _kernel.shortest_residual(products, right, MIN_INDEPENDENT_SHARE, weights)
+        if count < 0:
+            raise ArithmeticError("lengths of the last sweeps are beyond float64")
+        if count == 0:
             return None
-        weights = directions[:, is_independent] @ ((directions[:, is_independent].T @ right) / lengths[is_independent])
         out = np.empty(self._pairs[-1].shape[1])
         _kernel.combine(self._pairs, weights, out)
         return out
@@ -130,19 +126,3 @@ class SweepHistory:
             self._products = *np.empty((3, m, m)), np.empty(m)
             _kernel.products(self._pairs, *self._products)
         return self._products
-
-
-def _find_axes(product):
-    """Return the eigenvalues, ascending, and the eigenvectors of a symmetric matrix."""
-    values, vectors, info = lapack.dsyev(product)
-    if info:
-        raise ArithmeticError("lengths of the last sweeps are beyond float64")
-    return values, vectors
-
-
-def _largest_eigenvalue(matrix):
-    """Return the largest absolute value of the eigenvalues of a matrix."""
-    real, imaginary, _, _, info = lapack.dgeev(matrix, compute_vl=0, compute_vr=0)
-    if info:
-        raise ArithmeticError("rates of the last sweeps are beyond float64")
-    return np.hypot(real, imaginary).max()

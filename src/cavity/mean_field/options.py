@@ -1,4 +1,4 @@
-"""What may be asked of a mean-field fit, checked once, when it is put together."""
+"""Options of a mean-field fit, checked once, when they are put together."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +30,7 @@ class AscentOptions(Run):
     Attributes
     ----------
     accelerate : False or {"anderson", "squarem"}
-        Who proposes where to go; True is the first of them. False leaves plain sweeps.
+        The method that proposes where to go; True is the first one. False leaves plain sweeps.
     max_iter : int
         Most passes: sweeps, those of rejected proposals included.
     tol : float
@@ -96,6 +96,6 @@ TRIAL_OPTIONS = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES + 1, tol=0.
 
 
 def check_room(n_components, width):
-    """Raise MemoryError if there is no room for what a fit of so many components holds, `width` numbers of each."""
+    """Raise MemoryError if memory cannot hold what a fit of so many components holds, `width` numbers of each."""
     description = f"n_components={n_components}: {LEAST_ARRAYS} arrays of the components, each"
     arrays.allocate_matrices(LEAST_ARRAYS, (n_components, width), description, argument="n_components")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -167,14 +166,11 @@ class AverageEffects(ExplainedVariance):
     def _average(self, jobs, title, level, rng, row_options, signed=True):
         """Return the table of averages over groups of rows of (high - low) / step, or of high where low is None."""
         level = arrays.check_number(level, "level", low=0, high=1)
-        _, *options = signature(self._linear_rows).parameters
-        for name in row_options.keys() - set(options):
-            raise arrays.error_of("row_options", f"must be of {join_names(options)}, got {name!r}")
         rng, parts, notes = arrays.make_generator(rng), [], ()
         outcomes = list_outcomes(self._likelihood, self.classes)
         weights = None
         for groups, low, high, step in jobs:
-            ends = [self._linear_rows(end, **row_options) for end in (high, low) if end is not None]
+            ends = [self._checked_linear_rows(end, row_options) for end in (high, low) if end is not None]
             if is_identity(self._likelihood):
                 parts += [self._exact_average(name, rows, ends, step) for name, rows in groups]
                 continue

@@ -299,7 +299,7 @@ class Coefficients(SummaryMixin):
         Raises
         ------
         ValueError, TypeError
-            For names that are no coefficients, expressions that are not linear, and if nothing is asked for.
+            For names that are no coefficients, expressions that are not linear, and if nothing is requested.
 
         Examples
         --------

@@ -8,11 +8,13 @@ References
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays, summary
+from cavity.base.frames import join_names
 from cavity.base.public_objects import Data
 
 DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
@@ -27,7 +29,14 @@ class ExplainedVariance:
     def _effect_draws(self, n, rng):
         return self.sample(n, rng)
 
-    def r2(self, data: Data, *, level: float = 0.95, rng: Any = 0) -> summary.Table:
+    def _checked_linear_rows(self, data, row_options):
+        """Return ``_linear_rows`` of data, after a check of the names of its options."""
+        _, *options = signature(self._linear_rows).parameters
+        for name in row_options.keys() - set(options):
+            raise arrays.error_of("row_options", f"must be of {join_names(options)}, got {name!r}")
+        return self._linear_rows(data, **row_options)
+
+    def r2(self, data: Data, *, level: float = 0.95, rng: Any = 0, **row_options: Any) -> summary.Table:
         """Return the share of the variance of observations that is that of their means, by draws of the coefficients.
 
         For each draw it is V/(V + M): V is the variance over the rows of the mean of the observation given f, M the
@@ -42,6 +51,9 @@ class ExplainedVariance:
             Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of randomness; a seed gives the same bits again.
+        **row_options : optional
+            offset and exposure, and of mixed models groups and levels, as `predict` takes them: ``exposure=1.0`` gives
+            rates, ``levels="zero"`` typical groups, ``levels="new"`` averages over groups that have not been seen.
 
         Returns
         -------
@@ -62,16 +74,17 @@ class ExplainedVariance:
         0.28
         """
         level, rng = arrays.check_number(level, "level", low=0, high=1), arrays.make_generator(rng)
-        matrix, offset, _ = self._linear_rows(data)
+        matrix, offset, extra = self._checked_linear_rows(data, row_options)
         weights = self._effect_draws(DEFAULT_DRAWS, rng)
         n, sums = matrix.shape[0], np.zeros((3, DEFAULT_DRAWS))
         centre = None
         for start in range(0, n, ROWS_PER_BLOCK):
             part = slice(start, start + ROWS_PER_BLOCK)
             f = matrix[part] @ weights.T  # (rows, effects) (effects, draws)
-            mean, variance = find_conditional_moments(
-                self._likelihood, f if offset is None else f + offset[part][:, None]
-            )
+            f = f if offset is None else f + offset[part][:, None]
+            if extra is not None and extra[part].any():
+                f += np.sqrt(extra[part])[:, None] * rng.standard_normal(f.shape)
+            mean, variance = find_conditional_moments(self._likelihood, f)
             centre = mean[0] if centre is None else centre  # so that sums of squares keep their digits
             sums += ((mean - centre).sum(axis=0), ((mean - centre) ** 2).sum(axis=0), variance.sum(axis=0))
         first, second, residual = sums / n

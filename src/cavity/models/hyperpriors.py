@@ -149,7 +149,7 @@ def evaluate_log_prior(assigned, names, values, jacobian):
     names : sequence of str, n of them
         Those of the values.
     values : sequence of float (n,)
-        Where the density is wanted.
+        Where the density is evaluated.
     jacobian : ndarray (n, n)
         Derivatives of the values in the numbers of the search.
     """

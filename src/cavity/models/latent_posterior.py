@@ -20,6 +20,7 @@ from cavity.likelihoods.predictive import find_mixture_quantiles
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.point_moments import average_log_density, average_moments, average_over_points, list_points
+from cavity.models.predicted_rows import check_observed
 from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.models.residuals import ResidualChecks
 from cavity.models.row_predictions import complete_dataset, find_class_shape, name_classes, predict_rows
@@ -54,6 +55,7 @@ class Predictions(ResidualChecks, Public):
 
     __slots__ = ()
     _earliest = -np.inf  # the first input, of one column, at which f has moments
+    _has_noise = False  # whether each row of the fit had a noise variance of its own
 
     @property
     def _likelihood(self):
@@ -76,7 +78,7 @@ class Predictions(ResidualChecks, Public):
         X : array_like (n, D)
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
         as_frame : bool, default False
@@ -115,7 +117,7 @@ class Predictions(ResidualChecks, Public):
             Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
             what the formula contains.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         missing : {"raise", "nan"}, default "raise"
@@ -163,7 +165,7 @@ class Predictions(ResidualChecks, Public):
         X : array_like (n, D)
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (n,) or str, optional
@@ -211,7 +213,7 @@ class Predictions(ResidualChecks, Public):
         q : float or array_like (Q,)
             Probabilities in (0, 1).
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (n,) or str, optional
@@ -273,7 +275,7 @@ class Predictions(ResidualChecks, Public):
         rng : seed or numpy.random.Generator
             Source of randomness; a seed gives the same bits again.
         offset : float or array_like (m,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (m,) or str, optional
@@ -368,6 +370,10 @@ class Predictions(ResidualChecks, Public):
 
     def _check_noise_is_known(self, request):
         """Raise ValueError where the noise of new observations is not known."""
+        if self._has_noise:
+            raise ValueError(
+                f"{request} has no meaning where every row had a noise_variance of its own; add yours to predict"
+            )
 
 
 class LatentPosterior(Predictions, Posterior):
@@ -406,12 +412,3 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
-
-
-def check_observed(mean, variance):
-    """Raise OverflowError naming the first row of X whose observation has moments that are not finite."""
-    good = np.isfinite(mean) & np.isfinite(variance)
-    if not good.all():
-        raise OverflowError(
-            f"the moments of a new observation of row {int(np.argmin(good))} leave the range of float64"
-        )

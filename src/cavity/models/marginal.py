@@ -114,7 +114,7 @@ class Marginal(NumberMarginal):
         Parameters
         ----------
         x : float or array_like
-            Where it is wanted.
+            Where it is evaluated.
 
         Returns
         -------
@@ -132,7 +132,7 @@ class Marginal(NumberMarginal):
         Parameters
         ----------
         x : float or array_like
-            Where it is wanted.
+            Where it is evaluated.
 
         Returns
         -------
@@ -214,7 +214,7 @@ class TabulatedMarginal(NumberMarginal):
         Parameters
         ----------
         x : float or array_like
-            Where it is wanted.
+            Where it is evaluated.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class TabulatedMarginal(NumberMarginal):
         Parameters
         ----------
         x : float or array_like
-            Where it is wanted.
+            Where it is evaluated.
 
         Returns
         -------

@@ -36,7 +36,7 @@ class ResidualChecks:
         X : array_like (n, D), data frame, or what else `predict` takes
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
@@ -78,7 +78,7 @@ class ResidualChecks:
             is right, whatever the likelihood. "response" is y less its mean, "pearson" that divided by its standard
             deviation; classes count as their numbers 0, 1, ..., bounds of an interval have neither.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         rng : seed or numpy.random.Generator, default 0
@@ -133,7 +133,7 @@ class ResidualChecks:
             Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
             what the formula contains.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         rng : seed or numpy.random.Generator, default 0

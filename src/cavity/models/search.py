@@ -140,9 +140,9 @@ class Objective:
         self.steepness = np.maximum(self.steepness, np.abs(slopes) / max(1.0, self.slope))
         return value, slopes
 
-    def slopes_at(self, x):
-        """Return the gradient of an earlier evaluation, whatever its tolerance."""
-        return self._cache[x.tobytes()][2]
+    def recall(self, x):
+        """Return what an earlier evaluation has returned, whatever its tolerance, or a new one."""
+        return self._cache[x.tobytes()][1:] if x.tobytes() in self._cache else self(x)
 
 
 class StoppedByCallback(Exception):
@@ -246,9 +246,12 @@ def check_end_at_bounds(status, objective, x, bounds):
     """
     stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
     stopped[list(getattr(objective.vector, "chosen_ends", ()))] = False  # standard errors say so
-    value, slopes = objective(x) if status == CONVERGED_STATUS and stopped.any() else (0.0, np.zeros(len(x)))
-    if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
+    if status != CONVERGED_STATUS or not stopped.any():
         return status
+    for evaluate in (objective.recall, objective):  # the slopes of a rough fit may suffice
+        value, slopes = evaluate(x)
+        if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
+            return status
     vector, is_steep = objective.vector, stopped & ~is_flat(np.abs(slopes), value)
     names = vector.describe(vector.unpack(x))[0]
     priors = [names[i] for i in np.flatnonzero(is_steep) if names[i] in getattr(vector, "priors", {})]
@@ -381,7 +384,7 @@ def _find_better_point(objective, best, bounds, job):
     for points in find_unexplored_points(objective, best[1], bounds):
         for point in points:
             failures = objective.failures
-            value = objective.value(point, max_iter=MAX_SWEEPS_ON_PLATEAU)
+            value = objective.value(point, max_iter=MAX_SWEEPS_ON_PLATEAU, double_loop=0)
             if job.report(next(number), objective=-min(value, best[0])) or objective.failures > failures:
                 break  # EP fails farther out, too
             if value < best[0] - GAIN_OF_A_ROUND:

@@ -76,16 +76,17 @@ def find_standard_errors(covariance, has_error, jacobian):
 def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
-    By differences of the gradient; None, too, where the callback stops. With minus the gradient at x, `slopes`, the
+    By what the evidence says of them among many rows, or by differences of the gradient; None, too, where the callback
+    stops. With minus the gradient at x, `slopes`, the
     differences are one-sided and SHORT_CURVATURE_STEP long, for half the time: among many rows that is less than a
     standard error, and changes of the curvature over it are of no account.
     """
 
     def gradient(i, step):
         x_moved = x + step * (np.arange(len(x)) == i)
-        settled = None if slopes is None else evidence.settle_gradient(x_moved, tol)
-        if settled is not None:
-            return check_finite(settled[free])
+        converged_slopes = None if slopes is None else evidence.find_converged_gradient(x_moved, tol)
+        if converged_slopes is not None:
+            return check_finite(converged_slopes[free])
         point = evaluations.at(x_moved, tol=tol, double_loop=DOUBLE_LOOP_STEPS)
         if not point.converged:
             raise ArithmeticError(NO_FIXED_POINT)
@@ -97,6 +98,9 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
         return gradient
 
     rows, evidence = np.empty((len(free), len(free))), evaluations.evidence
+    matrix = None if slopes is None else evidence.find_curvature(x, free)
+    if matrix is not None:
+        return None if job.report(len(free), left=0) else matrix
     steps = (CURVATURE_STEP, CURVATURE_TOL), (SHORT_CURVATURE_STEP, SHORT_CURVATURE_TOL)
     step, tol = steps[slopes is not None]
     evaluations.sites_at_maximum = evidence.start  # which the checkpoint has

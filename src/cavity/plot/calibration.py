@@ -79,7 +79,7 @@ class CalibrationDisplay(Display):
             The classes of the rows, as in the fit, or the name of their column of X. A Gaussian process has those of
             its own rows.
         offset : float or array_like (N,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         n_bins : int, default 10
             Bins of the probability.
         target : str, optional
@@ -270,7 +270,7 @@ class PITDisplay(Display):
         y : array_like (N,) or str, optional
             Their observations, or the name of their column of X.
         offset : float or array_like (N,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         loo : bool, optional
             Whether these are the rows of the fit, each to be predicted from all others; by default where X is left out.
         n_bins : int, default 10

@@ -40,7 +40,7 @@ class OutlierDisplay(Display):
     >>> import cavity
     >>> from cavity.plot import OutlierDisplay
     >>> time = cavity.data.table("newcomb")[0]["time"]
-    >>> posterior = cavity.Clutter().settle(time).fit(time)
+    >>> posterior = cavity.Clutter().with_defaults(time).fit(time)
     >>> display = OutlierDisplay.from_posterior(posterior, time, names=["time"])
     >>> int((display.probability > 0.5).sum())
     2

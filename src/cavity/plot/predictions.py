@@ -73,7 +73,7 @@ class PredictionDisplay(Display):
         y : array_like (N,) or str, optional
             Their observations, or the name of their column of X.
         offset : float or array_like (N,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         target : str, optional
             Label of y, with its unit; by default its name in the fit.
         ax : matplotlib.axes.Axes, optional

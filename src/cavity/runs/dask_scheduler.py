@@ -132,13 +132,13 @@ class Scheduler:
         graph[key] = handle
         return key
 
-    def both(self, graph, keys, tellers, spans, parts):
-        """Return handles of what is at the keys, and what is at the tellers, the last tasks of the graph."""
+    def fetch_some(self, graph, keys, fetched_keys, spans, parts):
+        """Return handles of what is at the keys, and what is at the fetched keys, the last tasks of the graph."""
         if self.client is None:
-            values = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
+            values = list(self.values(graph, [*keys, *fetched_keys], spans * 2, parts))
             return values[: len(keys)], values[len(keys) :]
-        results = self.held(graph, [*keys, *tellers])
-        return results[: len(keys)], list(self.values(graph, tellers, spans, parts, results[len(keys) :]))
+        results = self.held(graph, [*keys, *fetched_keys])
+        return results[: len(keys)], list(self.values(graph, fetched_keys, spans, parts, results[len(keys) :]))
 
     def values(self, graph, keys, spans, parts, futures=None):
         """Yield what is at the keys, in order; errors name the chunk, or the rows that could not be done."""

@@ -112,7 +112,7 @@ def _run(function, several):
     return [function(*arguments) for arguments in several]
 
 
-def _here(call):
+def _call_now(call):
     """Call on this thread; return a Future of what came of it. Ctrl-C is raised at once."""
     done = Future()
     try:
@@ -147,7 +147,7 @@ def _fetch(pending):
         if pending[0][0].done():
             break
         if future.cancel():
-            pending[i] = _here(call), call
+            pending[i] = _call_now(call), call
     result = pending[0][0].result()
     pending.popleft()
     return result
@@ -175,7 +175,7 @@ class Threads:
         self._spent = 0.0  # seconds of calls inline, if it is adaptive
         self._opened = n_threads < 2 or not self.is_adaptive
         self._pool = self._open() if n_threads > 1 and not self.is_adaptive else None
-        self.readers = set()  # who reads ahead for a pass: each has a method `stop`
+        self.readers = set()  # of passes that read ahead: each has a method `stop`
 
     def _open(self):
         """Return a pool, None where Python begins no more threads."""
@@ -254,7 +254,7 @@ class Threads:
         try:
             for call_arguments in arguments:
                 call = partial(copy_context().run, _task, function, call_arguments)
-                pending.append((call_with_fallback(partial(self._pool.submit, call), partial(_here, call)), call))
+                pending.append((call_with_fallback(partial(self._pool.submit, call), partial(_call_now, call)), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
             while pending:

@@ -48,16 +48,16 @@ def call_on_run(task, broadcast, start, stop, block_rows, arrays):
     for array in arrays:
         if array is not None:
             array.flags.writeable = False
-    return _apart(task(BlockRun(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
+    return _copy_views(task(BlockRun(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
 
 
-def _apart(result, arrays):
+def _copy_views(result, arrays):
     """Copy what shares memory with the arrays of a run, which are about to be used for another one."""
     if isinstance(result, tuple):
-        return tuple(_apart(part, arrays) for part in result)
-    if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays if a is not None):
-        return result.copy()
-    return result
+        return tuple(_copy_views(part, arrays) for part in result)
+    if not isinstance(result, np.ndarray) or (result.base is None and all(result is not a for a in arrays)):
+        return result
+    return result.copy() if any(np.may_share_memory(result, a) for a in arrays if a is not None) else result
 
 
 ROWS_PER_CALL = 1 << 17  # rows per kernel call: 16 chunks of partial sums

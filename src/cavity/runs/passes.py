@@ -23,7 +23,7 @@ from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
-MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if they are asked to
+MIN_SHARED_BYTES = 1 << 21  # of the rows of a first pass, below which threads share it only if their number is given
 MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
 
@@ -40,12 +40,16 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
     sources : sequence of Source or None
         As many rows in each; the blocks are those of the first.
     threads : Threads
-        Who calls.
+        That call.
     grain : int, optional
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
     """
-    return (result for _, result in _reported(task, broadcast, sources, threads, grain))
+    layout = _layout_of(sources)
+    if _is_single_block(layout, sources):
+        yield _only_run(task, broadcast, sources, layout, threads.job, None)
+    else:
+        yield from (result for _, result in _reported(task, broadcast, sources, threads, grain))
 
 
 def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
@@ -54,8 +58,8 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `BlockTask`. A pass
     that is a `stage` of its own reports under that name.
     """
-    layout = next(source for source in sources if source is not None)
-    if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
+    layout = _layout_of(sources)
+    if _is_single_block(layout, sources):
         return _only_run(task, broadcast, sources, layout, threads.job, stage)
     with closing(_reported(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
         return merge_runs(results, add)
@@ -80,11 +84,28 @@ def split_blocks(block_count, n_threads, most, gradual=False):
     return spans
 
 
+def _layout_of(sources):
+    """Return the source whose blocks count, the first that is not None."""
+    return next(source for source in sources if source is not None)
+
+
+def _is_single_block(layout, sources):
+    """Whether all rows are one block in memory."""
+    return layout.block_count == 1 and all(source is None or source.in_memory for source in sources)
+
+
+def read_single_block(*sources):
+    """Return the rows of sources, None for None, where all are one block in memory; else None."""
+    layout = _layout_of(sources)
+    if not _is_single_block(layout, sources):
+        return None
+    local = threading.local()
+    return [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
+
+
 def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without the setup of several blocks."""
-    local = threading.local()
-    arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
-    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, read_single_block(*sources))
     if job is not None:
         job = job if stage is None else job.stage(stage)
         job.report_share(1, 1, layout.n_rows, is_total=stage is not None)
@@ -96,7 +117,7 @@ def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None)
 
     What is `merged` anyway, and how, may be merged already where the rows are.
     """
-    done, layout, job = 0, next(source for source in sources if source is not None), threads.job
+    done, layout, job = 0, _layout_of(sources), threads.job
     job = job if job is None or stage is None else job.stage(stage)
     if layout.is_remote:
         results = remote.results(task, broadcast, sources, grain, **(merged or {}))
@@ -112,7 +133,7 @@ def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None)
 
 def _results(task, broadcast, sources, threads, grain):
     """Yield (number of blocks, result) of each run in order."""
-    layout = next(source for source in sources if source is not None)
+    layout = _layout_of(sources)
     tables = [source if source is not None and source.in_memory else None for source in sources]
     read = [source if source is not None and not source.in_memory else None for source in sources]
     converted = [source if source is not None and source.view(0, 1) is None else None for source in tables]
@@ -210,9 +231,9 @@ class ReadSlot:
 
 
 class ReadAhead:
-    """A thread that reads the runs of sources in order, ahead of those who work on them, into a few slots of memory.
+    """A thread that reads the runs of sources in order, ahead of other threads, into a few slots of memory.
 
-    Iterating gives (start, stop, slot); who has worked on a slot frees it. When the context is left, or that of the
+    Iterating gives (start, stop, slot); a thread frees a slot after its work. When the context is left, or that of the
     threads, the reader stops after the rows it is at.
     """
 

@@ -120,11 +120,11 @@ def merged(add, *several):
                 return [done]
             stack.append(done)
             while len(stack) > 1 and stack[-2].blocks == stack[-1].blocks and not stack[-2].first & stack[-1].blocks:
-                stack[-2:] = [_both(*stack[-2:], add)]
+                stack[-2:] = [_join_done(*stack[-2:], add)]
     return stack
 
 
-def _both(left, right, add):
+def _join_done(left, right, add):
     """Return what was done in two runs together."""
     total = merge_runs([(left.blocks, left.result), (right.blocks, right.result)], add)
     return Done(left.first, 2 * left.blocks, total, left.seconds + right.seconds, left.builds | right.builds)
@@ -265,7 +265,7 @@ class RemoteRuns:
         """Return the values of handles, in order."""
         return [handle.value for handle in Scheduler().gathered(handles)]
 
-    def each(self, task, broadcast, *handles, rows=True):
+    def call_for_runs(self, task, broadcast, *handles, rows=True):
         """Call task(run, broadcast, *values) for every run: it returns a result and the values to hold for the run.
 
         Returns
@@ -313,7 +313,7 @@ class RemoteRuns:
         """Return handles of the values that the runs at the keys hold, and the outcomes of the runs."""
         outcome_keys = [(f"cavity-outcome-{name}", number) for name, number in keys]
         graph |= {outcome_key: (get_outcome, key) for outcome_key, key in zip(outcome_keys, keys, strict=True)}
-        whole, outcomes = scheduler.both(graph, keys, outcome_keys, self.spans, [self.part])
+        whole, outcomes = scheduler.fetch_some(graph, keys, outcome_keys, self.spans, [self.part])
         for done in outcomes:
             if isinstance(done.result, Exception):
                 raise done.result

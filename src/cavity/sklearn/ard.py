@@ -129,7 +129,7 @@ class ARDRegression(RegressorMixin, Estimator):
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean of the predictive distribution and, if wanted, its standard deviations.
+        """Mean of the predictive distribution and, on request, its standard deviations.
 
         Parameters
         ----------

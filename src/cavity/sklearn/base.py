@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -27,6 +27,8 @@ from cavity.models.predictive_densities import integrate_both_log_densities
 from cavity.sources import chunkwise
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import check_sparse
+
+Kind = TypeVar("Kind")
 
 # of `validate_data`, which change nothing about arrays of finite numbers
 PLAIN_OPTIONS = {
@@ -140,9 +142,9 @@ def apply_class_weight(class_weight, y, weight):
     if not isinstance(class_weight, Mapping):
         message = f"must be None, 'balanced' or a dict, got {type(class_weight).__name__}"
         raise arrays.error_of("class_weight", message, TypeError)
-    strangers = [label for label in class_weight if label not in classes]
-    if strangers:
-        raise ValueError(f"class_weight has {strangers[0]!r}, which is not among the classes {classes.tolist()}")
+    unknown_labels = [label for label in class_weight if label not in classes]
+    if unknown_labels:
+        raise ValueError(f"class_weight has {unknown_labels[0]!r}, which is not among the classes {classes.tolist()}")
     weights_by_class = {
         label: arrays.check_number(value, f"class_weight[{label!r}]", low=0) for label, value in class_weight.items()
     }
@@ -150,7 +152,7 @@ def apply_class_weight(class_weight, y, weight):
 
 
 def check_shape(value, name, shape, shown):
-    """Return finite float64 of the wanted shape; ValueError for another one, in scikit-learn's words."""
+    """Return finite float64 of the required shape; ValueError for another one, in scikit-learn's words."""
     array = arrays.check_finite_array(value, name)
     if array.shape != shape:
         raise ValueError(f"The parameter '{shown}' should have the shape of {shape}, but got {array.shape}")
@@ -204,9 +206,9 @@ def check_stream_classes(y, classes, first=None):
         raise ValueError(f"classes holds one class ({all_classes.tolist()[0]!r}); two are needed")
     if first is not None and not np.array_equal(all_classes, first):
         raise ValueError(f"classes must be those of the first call, {first.tolist()}, got {all_classes.tolist()}")
-    strangers = np.setdiff1d(y, all_classes)
-    if strangers.size:
-        raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {all_classes.tolist()}")
+    unknown = np.setdiff1d(y, all_classes)
+    if unknown.size:
+        raise ValueError(f"y holds {unknown.tolist()[0]!r}, which is not among the classes {all_classes.tolist()}")
     return all_classes
 
 
@@ -248,6 +250,18 @@ def share_docstring(kind, base):
     if kind.__doc__ is not None and base.__doc__ is not None:  # there is none under python -OO
         shared = inspect.cleandoc(base.__doc__).partition("\n\n")[2]
         kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{settings}", shared, 1)
+
+
+def list_own_settings_first(kind: type[Kind]) -> type[Kind]:
+    """Put inherited settings last in the signature of a dataclass, where its docstring has them."""
+
+    def find_depth(parameter):
+        return next(i for i, base in enumerate(kind.__mro__) if parameter.name in vars(base).get("__annotations__", ()))
+
+    init: Any = kind.__init__
+    self, *parameters = inspect.signature(init).parameters.values()
+    init.__signature__ = inspect.Signature([self, *sorted(parameters, key=find_depth)])
+    return kind
 
 
 def predict_by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):
@@ -361,11 +375,11 @@ class Classifier(ClassifierMixin):
 class Regressor(RegressorMixin):
     """Base of regressors; a subclass gives ``_moments(X, with_std, with_cov)`` of rows as they come: mean, and spread.
 
-    The spread is None where neither is wanted.
+    The spread is None where neither is requested.
     """
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
+        """Mean of the predictive distribution and, on request, its standard deviations or covariances.
 
         Parameters
         ----------
@@ -389,7 +403,7 @@ class Regressor(RegressorMixin):
         Raises
         ------
         RuntimeError
-            If both are wanted.
+            If both are requested.
 
         Warns
         -----

@@ -15,12 +15,13 @@ import numpy as np
 
 from cavity.base.public_objects import ArrayLike
 from cavity.likelihoods import OrderedProbit
-from cavity.sklearn.base import Classifier, apply_class_weight, check_rows, find_classes
+from cavity.sklearn.base import Classifier, apply_class_weight, check_rows, find_classes, list_own_settings_first
 from cavity.sklearn.regression import GLMEstimator
 
 __all__ = ["OrdinalClassifier"]
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class OrdinalClassifier(Classifier, GLMEstimator):
     """Classifier of ordered classes: f plus standard normal noise falls between thresholds, which are learnt [M]_.
@@ -58,11 +59,6 @@ class OrdinalClassifier(Classifier, GLMEstimator):
     """
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

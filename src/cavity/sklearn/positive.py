@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cavity.likelihoods import Gamma, Tweedie
+from cavity.sklearn.base import list_own_settings_first
 from cavity.sklearn.regression import LogLinkRegressor
 
 __all__ = ["GammaRegressor", "TweedieRegressor"]
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class GammaRegressor(LogLinkRegressor):
     """Regression of positive numbers whose sd is in proportion to their mean, with a log link, by EP [M]_.
@@ -46,12 +48,6 @@ class GammaRegressor(LogLinkRegressor):
     """
 
     shape: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _deviance_power(self):
         return 2.0
@@ -60,6 +56,7 @@ class GammaRegressor(LogLinkRegressor):
         return Gamma(self.shape)
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class TweedieRegressor(LogLinkRegressor):
     """Regression of amounts of which some are 0, with a log link, by EP [M]_.
@@ -92,12 +89,6 @@ class TweedieRegressor(LogLinkRegressor):
     """
 
     power: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _deviance_power(self):
         return self.likelihood_.power

@@ -20,11 +20,19 @@ from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.likelihoods import AsymmetricLaplace, Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.base import Estimator, check_per_row, drop_zero_weights, share_docstring, validate_data
+from cavity.sklearn.base import (
+    Estimator,
+    check_per_row,
+    drop_zero_weights,
+    list_own_settings_first,
+    share_docstring,
+    validate_data,
+)
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "QuantileRegressor", "RobustRegressor"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GLMEstimator(Estimator):
     """What estimators on `cavity.GLM` share; a subclass has `_likelihood_of_fit()`.
 
@@ -65,6 +73,12 @@ class GLMEstimator(Estimator):
         Their names, if X had names.
     """
 
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
+
     def __init_subclass__(cls, **options):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
@@ -90,8 +104,11 @@ class GLMEstimator(Estimator):
         self._set_loo_score(lambda: posterior.loo_log_density, weight)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _GLMRegressor(RegressorMixin, GLMEstimator):
     """Regressors, which have an intercept."""
+
+    fit_intercept: bool = True
 
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
@@ -139,7 +156,7 @@ class _LocationRegressor(_GLMRegressor):
         return self._fit(X, y, sample_weight)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean of the function and, if wanted, its standard deviations.
+        """Mean of the function and, on request, its standard deviations.
 
         Parameters
         ----------
@@ -160,6 +177,7 @@ class _LocationRegressor(_GLMRegressor):
         return (mean, np.sqrt(variance)) if return_std else mean
 
 
+@list_own_settings_first
 @dataclass(eq=False, repr=False)
 class RobustRegressor(_LocationRegressor):
     """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
@@ -198,18 +216,13 @@ class RobustRegressor(_LocationRegressor):
     _: KW_ONLY
     degrees_of_freedom: float | None = 4.0
     scale: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _likelihood_of_fit(self):
         arrays.check_choice(self.noise, "noise", ("student-t", "laplace"))
         return Laplace(self.scale) if self.noise == "laplace" else StudentT(self.degrees_of_freedom, self.scale)
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class QuantileRegressor(_LocationRegressor):
     """Linear regression of a quantile, as of the median or of a value that nine of ten targets stay below, by EP [M]_.
@@ -242,12 +255,6 @@ class QuantileRegressor(_LocationRegressor):
     """
 
     quantile: float = 0.5
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return AsymmetricLaplace(arrays.check_number(self.quantile, "quantile", low=0, high=1), None)
@@ -299,7 +306,7 @@ class LogLinkRegressor(_GLMRegressor):
         return self._fit(X, y, sample_weight, offset)
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None, return_std: bool = False) -> Any:
-        """Mean of a new observation, integrated over the posterior and, if wanted, its standard deviation.
+        """Mean of a new observation, integrated over the posterior and, on request, its standard deviation.
 
         Parameters
         ----------
@@ -368,6 +375,7 @@ class _NegativeBinomial(_Numbers, NegativeBinomial):
     __slots__ = ()
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class PoissonRegressor(LogLinkRegressor):
     """Poisson regression of counts with a log link, by expectation propagation [M]_.
@@ -396,17 +404,11 @@ class PoissonRegressor(LogLinkRegressor):
     ([2.0], [0.2])
     """
 
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
-
     def _likelihood_of_fit(self):
         return _Poisson()
 
 
+@list_own_settings_first
 @dataclass(kw_only=True, eq=False, repr=False)
 class NegativeBinomialRegressor(LogLinkRegressor):
     """Regression of counts that vary more than Poisson's, with a log link, by expectation propagation [M]_.
@@ -438,12 +440,6 @@ class NegativeBinomialRegressor(LogLinkRegressor):
     """
 
     dispersion: float | None = None
-    fit_intercept: bool = True
-    prior_variance: float | None = None
-    max_iter: int = 200
-    tol: float = 1e-8
-    n_threads: int | None = None
-    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return _NegativeBinomial(self.dispersion)

@@ -1,8 +1,8 @@
 """Rows of Parquet and Arrow files and of Arrow datasets; needs pyarrow, which is imported where these are given.
 
 A file is read group by group (row groups of Parquet, batches of Arrow; small ones after each other together), each
-in small batches of the wanted columns. Who reads on from the last row reads every byte once; who goes elsewhere begins
-with the group of that row. What a thread has open serves those of later passes.
+in batches of some columns. A reader that continues after its last row reads every byte once; one that jumps begins
+with the group of its row. A thread keeps its open file for later passes.
 """
 
 import os
@@ -147,7 +147,7 @@ class ParquetReader:
     spans: tuple = ()  # of the groups of the file, (first, stop), which are read as one
 
     def open(self, names=None):
-        """Return the open file, of which these columns are wanted."""
+        """Return the open file, of which these columns are read."""
         from pyarrow.parquet import ParquetFile
 
         return ParquetFile(self.absolute_path, pre_buffer=False, buffer_size=COLUMN_BUFFER_BYTES)
@@ -294,9 +294,9 @@ def _opened(kind, path, name, article):
 def _part(path, reader, schema, sizes, name):
     """Return rows whose columns have been checked to have different names; the index of a pandas frame is none."""
     names = schema.names
-    twice = frames.find_repeated(names)
-    if twice is not None:
-        raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
+    repeated = frames.find_repeated(names)
+    if repeated is not None:
+        raise ValueError(f"{name}: {path} has two columns that are called {repeated!r}")
     labels = (schema.pandas_metadata or {}).get("index_columns", [])
     index = tuple(j for j, column in enumerate(names) if column not in labels)
     if not index:

@@ -222,7 +222,7 @@ class Dataset:
 
     @property
     def shape(self):
-        """(N, D), (N,) of a vector, or () of lists, which are not converted; who reads X checks its dimensions."""
+        """(N, D), (N,) of a vector, or () of lists, which are not converted; readers of X check its dimensions."""
         return getattr(self.X, "shape", ())
 
     @property

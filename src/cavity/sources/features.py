@@ -136,7 +136,7 @@ def prepare_rows(X, centre, spread, intercept):
         return X.map_rows(prepared, X.shape[1] + intercept, float(intercept))
     X = X.toarray() if kind == SPARSE_KIND else X
     out, first = np.empty((len(X), intercept + X.shape[1])), int(intercept)
-    for start, stop in split_rows(len(X), ROWS_PER_BLOCK):  # Ctrl-C is heard in between
+    for start, stop in split_rows(len(X), ROWS_PER_BLOCK):  # Ctrl-C takes effect in between
         columns = out[start:stop, first:]
         out[start:stop, :first] = 1.0
         arrays.copy_real(X[start:stop], columns)

@@ -41,8 +41,8 @@ class FileState:
     def check(self, file):
         """Raise ValueError if an open file is another one, or has changed.
 
-        A new name or other rights change the time of status alone; so does who writes to a file and sets its time of
-        modification back. Then some of its bytes are compared.
+        A new name or other rights change the time of status alone; so does a program that writes and sets the time
+        of modification back. Then some of its bytes are compared.
         """
         *now, status_time = _stamp(file)
         *then, status_time_then = self.stamp

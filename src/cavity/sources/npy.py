@@ -62,7 +62,7 @@ class NpyFile(SourcePart):
         arrays.copy_real(staged.view(self.dtype).reshape(out.shape), out)
 
     def _read_bytes(self, file, target):
-        """Fill a memoryview of bytes; a read may bring fewer than were asked for."""
+        """Fill a memoryview of bytes; a read may bring fewer than were requested."""
         done = 0
         while done < len(target):
             count = file.readinto(target[done:])

@@ -16,7 +16,7 @@ def read_rows(data, index):
 def iterate_spans(data, spans):
     """Yield (slice, rows) for (start, stop) pairs of an array or a Source, in order: float64, C-contiguous.
 
-    Rows of a Source are read ahead by one thread; they are valid until the next ones are asked for.
+    Rows of a Source are read ahead by one thread; they are valid until the next ones are read.
     """
     if not isinstance(data, Source) or not spans:
         yield from ((slice(*span), read_rows(data, slice(*span))) for span in spans)

@@ -317,7 +317,7 @@ class Source(Blocks):
         Parameters
         ----------
         threads : Threads
-            Who reads.
+            That read.
         missing : bool, default False
             Whether nan stands for a number that was not seen.
         digested : bool, default False

@@ -248,12 +248,17 @@ class Seasonal(StructuredTerm):
     fixed effects, "seasonal(t, 12)[1]" and so on: differences to the pattern's last season; the effects are departures
     from them. The parameter sd is the geometric mean of their standard deviations [SR]_, in units of the link.
 
+    By group, ``seasonal(t | g, 12)``, each level has a pattern from its first time on, whose first seasons sum to zero
+    and are N(0, sd(start)^2) each; sd is then that of the sum of m consecutive effects.
+
     Parameters
     ----------
     column : str or int
         The variable: the name of a column of numbers, or the number of one of X.
     period : int
         The number of seasons m, at least 2.
+    group : str or int, optional
+        Column of the levels that have effects of their own, or the number of one of X.
 
     Raises
     ------
@@ -273,26 +278,31 @@ class Seasonal(StructuredTerm):
 
     column: str | int
     period: int
+    group: str | int | None = None
 
     def __post_init__(self) -> None:
         check_column(self.column, "column")
+        check_column(self.group, "group", optional=True)
         set_fields(self, period=arrays.check_integer(self.period, "period", low=2))
 
     @property
     def name(self) -> str:
         """The term as formulas have it."""
-        return f"seasonal({self.column}, {self.period})"
+        return f"seasonal({self.column}{'' if self.group is None else f' | {self.group}'}, {self.period})"
 
     variables = property(list_variables)
 
     def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
         """Return the term with the times of its states."""
         t = read_consecutive_times(table, self.column, self.name)
-        times, firsts = make_chains(t, np.zeros(len(t)), 1, None, self.name, self.column)
-        if len(times) <= self.period:
-            got = f"got {len(times)} of them"
-            raise error_of(f"column {self.column!r}", f"must have more times than a cycle of {self.period}, {got}")
-        return BuiltSeasonal(self.name, self.column, self.period, times, firsts)
+        levels, codes = build_groups(table, self.group, len(t))
+        count = 1 if levels is None else len(levels)
+        times, firsts = make_chains(t, codes, count, None, self.name, self.column)
+        most = int(np.max(np.diff(firsts)))
+        if most <= self.period:
+            message = f"must have more times than a cycle of {self.period}, got {most} of them"
+            raise error_of(f"column {self.column!r}", message)
+        return BuiltSeasonal(self.name, self.column, self.period, times, firsts, self.group, levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,13 +314,20 @@ class BuiltSeasonal(ChainRows, BuiltTerm):
     period: int
     times: FloatArray
     firsts: IntArray
-    group = None
+    group: str | int | None = None
+    levels: Levels | None = None
 
     @cached_property
     def prior(self):
         """That of the effects."""
         n, m = self.size, self.period
-        C = sparse.diags_array([np.ones(n - m + 1)] * m, offsets=range(m), shape=(n - m + 1, n))
+        ends = np.repeat(self.firsts[1:], np.diff(self.firsts))
+        at = np.flatnonzero(np.arange(n) + m <= ends)  # where the sums begin
+        C = sparse.csr_array(
+            (np.ones(m * len(at)), (at[:, None] + np.arange(m)).ravel(), m * np.arange(len(at) + 1)), (len(at), n)
+        )
+        if self.group is not None:
+            return self._grouped_prior(C)
         N = self._patterns(self.times)
         inner, variances = intrinsic.analyse(C.T @ C, N)
         constant = inner + 2.0 * np.linalg.slogdet(N.T @ N)[1]  # A = N'
@@ -318,6 +335,35 @@ class BuiltSeasonal(ChainRows, BuiltTerm):
         scale = intrinsic.geometric_mean(variances)
         return ScaledStructures(
             (Parameter("sd"),), rows, columns, entries[None], N.T, (0,), (scale,), (n - m + 1,), constant
+        )
+
+    def _grouped_prior(self, C):
+        """That of patterns by group: the first r <= m - 1 seasons of each have the precision
+
+        (m - 1)/m (I + 1 1'/(m - r))/sd(start)^2,
+
+        which is that of seasons of variance sd(start)^2 and equal covariances, of which m sum to zero.
+        """
+        m, counts = self.period, np.diff(self.firsts)
+        sizes = np.minimum(counts, m - 1)
+        pairs = [
+            ((m - 1) / m * (np.eye(r) + 1.0 / (m - r)), sparse.coo_array((k - r, k - r)))
+            for r, k in zip(sizes, counts, strict=True)
+        ]
+        first = sparse.block_diag([block for pair in pairs for block in pair])
+        matrices = C.T @ C, sparse.csr_array(first)
+        rows, columns, _ = intrinsic.lower_triangle(matrices[0] + matrices[1])
+        cycles = max(1.0, float(np.max(counts)) / m)
+        return ScaledStructures(
+            (Parameter("sd", unit=cycles**-0.5), Parameter("sd(start)")),
+            rows,
+            columns,
+            np.stack([matrix[rows, columns] for matrix in matrices]),
+            None,
+            (0, 1),
+            (1.0, 1.0),
+            (C.shape[0], int(np.sum(sizes))),
+            intrinsic.factor_and_invert(matrices[0] + matrices[1])[0],
         )
 
     def _patterns(self, t):
@@ -328,13 +374,20 @@ class BuiltSeasonal(ChainRows, BuiltTerm):
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns, a state each."""
-        t, before, _, _ = self._find_states(table)
-        off = t != self.times[before]
+        t, before, new, _ = self._find_states(table, levels)
+        off = (t != self.times[before]) & ~new
         if off.any():
             raise self._refuse_time(int(np.argmax(off)), t, "s(t, period=...) is a pattern at all times")
-        return self._make_rows(before[:, None], np.ones((len(t), 1)), np.ones(len(t), dtype=bool))
+        return self._make_rows(before[:, None], np.ones((len(t), 1)), ~new)
 
     def fixed_columns(self, table):
         """Return the patterns that repeat."""
+        if self.group is not None:
+            return {}
         values = self._patterns(read_numbers(table, self.column))
         return {f"{self.name}[{j + 1}]": column for j, column in enumerate(values.T)}
+
+    def extra_variance(self, table, free, levels="known"):
+        """Return the variance of the first seasons of new levels."""
+        new = self._find_states(table, levels)[2]
+        return np.where(new, np.exp(2.0 * free[-1]), 0.0) if new.any() and levels == "new" else None

@@ -195,7 +195,7 @@ class BuiltTerm(ABC):
 
     def grid(self, n: int) -> dict[str, Any]:
         """Return a table of columns that shows the term: n points for each level, or all states or levels."""
-        raise ValueError(f"{self.name} has no grid: say where its values are wanted")
+        raise ValueError(f"{self.name} has no grid: give points for its values")
 
     @abstractmethod
     def design(self, table: Mapping[str, Any], levels: str = "known") -> Any:

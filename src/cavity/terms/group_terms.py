@@ -245,7 +245,7 @@ class MultiMembership(StructuredTerm):
     def name(self) -> str:
         """The term as formulas have it."""
         own = f"mm({', '.join(map(str, self.groups))})"
-        return own if self.effects is None else self.effects.name.replace(f"| {self.groups[0]})", f"| {own})")
+        return own if self.effects is None else self.effects.name.replace(f"| {self.groups[0]}", f"| {own}")
 
     @property
     def variables(self) -> tuple[str | int, ...]:
@@ -324,7 +324,7 @@ class BuiltMembers(BuiltTerm):
         """Return the table of the term by single levels."""
         return self.inner.grid(n)
 
-    def _each_level(self, table):
+    def _list_levels(self, table):
         """For each column of levels its weights (M,), and the table of the term; one of weight 1 of single levels."""
         if any(group not in table for group in self.groups):
             return [(np.ones(len(table[self.groups[0]])), table)]
@@ -335,7 +335,7 @@ class BuiltMembers(BuiltTerm):
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns: those of the levels, times weights, added."""
         first, *others = (
-            scale_rows(self.inner.design(level_table, levels), w) for w, level_table in self._each_level(table)
+            scale_rows(self.inner.design(level_table, levels), w) for w, level_table in self._list_levels(table)
         )
         for rows in others:
             first = first + rows
@@ -344,7 +344,7 @@ class BuiltMembers(BuiltTerm):
     def extra_variance(self, table, free, levels="known"):
         """Return the variance that the effects do not have, that of each column on its own."""
         total = None
-        for w, level_table in self._each_level(table):
+        for w, level_table in self._list_levels(table):
             variance = self.inner.extra_variance(level_table, free, levels)
             if variance is not None:
                 total = w**2 * variance + (0.0 if total is None else total)
@@ -353,8 +353,8 @@ class BuiltMembers(BuiltTerm):
     def extra_covariance(self, table, origin, free, derivative=False):
         """Return that of all pairs of columns, times their weights; None where the term has none."""
         total = 0.0
-        for w, level_table in self._each_level(table):
-            for w_origin, level_origin in self._each_level(origin):
+        for w, level_table in self._list_levels(table):
+            for w_origin, level_origin in self._list_levels(origin):
                 shared = self.inner.extra_covariance(level_table, level_origin, free, derivative)
                 if shared is None:
                     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -10,6 +11,7 @@ import numpy as np
 from cavity.base.frames import join_names
 from cavity.base.labels import plain_label, read_labels
 from cavity.base.public_objects import IntArray
+from cavity.linalg.row_pairs import find_distinct
 
 NEW_LEVEL = -1  # the number of a level without rows in the fit
 
@@ -37,7 +39,8 @@ class Levels:
         """Return the levels of the rows of some columns of a table of groups, and the number of each row's, (N,)."""
         coded = [_code_labels(table[column], column) for column in columns]
         sizes = tuple(len(labels) for labels, _ in coded)
-        joint, codes = np.unique(np.ravel_multi_index([codes for _, codes in coded], sizes), return_inverse=True)
+        joint = np.ravel_multi_index([codes for _, codes in coded], sizes)
+        joint, codes = find_distinct(joint, math.prod(sizes))
         combinations = np.stack(np.unravel_index(joint, sizes), axis=1)
         return cls(columns, tuple(labels for labels, _ in coded), combinations), codes
 
@@ -85,7 +88,14 @@ def _code_labels(values, name):
     """The labels of a column in order, and the number of each row's."""
     column = read_labels(values, f"groups[{name!r}]")
     if column.kinds is None:
-        labels, codes = np.unique(column.values, return_inverse=True)
+        values, low, high = column.values, 0, np.inf
+        if isinstance(values, np.ndarray) and values.dtype.kind == "i" and len(values):
+            low, high = int(np.min(values)), int(np.max(values))
+        if high - low < len(values):  # a table of them takes less time than to sort
+            labels, codes = find_distinct(values - low, high - low + 1)
+            labels = labels + low
+        else:
+            labels, codes = np.unique(values, return_inverse=True)
         return tuple(map(plain_label, labels.tolist())), codes
     return tuple(column.kinds), _look_up_labels(column, column.kinds)
 

@@ -178,23 +178,23 @@ class Smooth(StructuredTerm):
             if x.min() < low or x.max() > high:
                 raise error_of("knots", f"must span {x.min():g} to {x.max():g}, got {low:g} to {high:g}")
             return low, high, (self.knots - low) / (high - low)
-        k = choose_size(self.k, distinct, DEFAULT_BASIS if self.group is None else DEFAULT_GROUP_BASIS, self.name)
+        most = DEFAULT_BASIS if self.group is None else DEFAULT_GROUP_BASIS
+        k = choose_size(self.k, distinct, most, self.column, self.name, self.period)
         if self.period is not None:
             return 0.0, self.period, np.linspace(0.0, 1.0, k + 1)
         return place_breaks(distinct, k)
 
 
-def choose_size(k, distinct, most, name):
+def choose_size(k, distinct, most, column, term, period):
     """Return the checked number of B-splines for the different values of a column; None is `most`, or as many."""
-    if len(distinct) < MIN_BASIS:
-        message = (
-            f"must have {MIN_BASIS} different values for {name}, got {len(distinct)}: use it as it is, or as a factor"
-        )
-        raise error_of("the column", message)
-    k = min(len(distinct), most) if k is None else k
-    if k > len(distinct) or k < MIN_BASIS:
-        message = f"must be from {MIN_BASIS} to {len(distinct)}, the number of different values, for {name}, got {k}"
-        raise error_of("k", message)
+    modulo, n = "" if period is None else f" modulo {period:g}", len(distinct)
+    if n < MIN_BASIS:
+        message = f"must have {MIN_BASIS} different values{modulo} for {term}, got {n}: use it as it is, or as a factor"
+        raise error_of(f"column {column!r}", message)
+    k = min(n, most) if k is None else k
+    if k > n or k < MIN_BASIS:
+        values = f"the number of different values of column {column!r}{modulo}"
+        raise error_of("k", f"of {term} must be from {MIN_BASIS} to {n}, {values}, got {k}")
     return k
 
 

@@ -54,7 +54,7 @@ def gauss_rule(breaks):
 def roughness(knots):
     """Return S (k, k) with b'S b the integral of the squared second derivative over [0, 1]."""
     t, w = gauss_rule(knots[SPLINE_DEGREE:-SPLINE_DEGREE])
-    second = evaluate(t, knots, 2).toarray()
+    second = interpolate.BSpline(knots, np.eye(len(knots) - SPLINE_DEGREE - 1), SPLINE_DEGREE)(t, 2)
     return second.T @ (w[:, None] * second)
 
 

@@ -144,7 +144,7 @@ class TensorSmooth(StructuredTerm):
         """Return whether there are splines for all values of a variable, its lowest and highest one, and breaks."""
         x, period = read_numbers_that_vary(table, self.columns[d], self.name), self.period[d]
         x = np.unique(x if period is None else np.mod(x, period))
-        k = choose_size(self.k[d], x, DEFAULT_MARGIN_BASIS, f"{self.columns[d]} of {self.name}")
+        k = choose_size(self.k[d], x, DEFAULT_MARGIN_BASIS, self.columns[d], self.name, period)
         if period is not None:
             return k == len(x), 0.0, period, np.linspace(0.0, 1.0, k + 1)
         if self.ranges[d] is None:

@@ -192,13 +192,13 @@ def test_fixed_point(d):
 
 
 def test_schedules_orders_and_dampings_share_the_fixed_point():
-    x = draw((24, 2), seed=9)
+    x = draw((12, 2), seed=9)
     base = Clutter().fit(x, power=0.5)
     for options in (
         dict(schedule="parallel"),
         dict(schedule="parallel", damping=0.6, max_iter=300),
         dict(order="random", rng=1),
-        dict(order=np.arange(24)[::-1]),
+        dict(order=np.arange(12)[::-1]),
     ):
         other = Clutter().fit(x, power=0.5, **options)
         assert other.converged
@@ -290,7 +290,7 @@ def test_unfinished_fits_are_finite():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for schedule in ("sequential", "parallel"):
                 for power in (0.1, 0.9):
-                    for row in draw((6, 10), seed=20):
+                    for row in draw((2, 10), seed=20):
                         posterior = Clutter().fit(row, max_iter=n_iter, schedule=schedule, power=power)
                         assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
                         assert posterior.variance > 0

@@ -15,7 +15,6 @@ from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, PRINTED, ROO
 
 import cavity
 from cavity import ConvergenceWarning, FactorizedGaussian, NotPositiveDefiniteError, _core
-from cavity.models.factorized import target
 
 BLOCKS = [[4, 1], [0], [2, 6, 3], [5]]
 
@@ -255,13 +254,13 @@ def test_contraction_of_several_blocks(blocks):
 
 @pytest.mark.long_cases("None")
 @pytest.mark.parametrize("blocks", [None, [range(i, i + 3) for i in range(0, 600, 3)]])
-def test_contraction_of_many_coordinates_by_arnoldi(blocks, monkeypatch):
+def test_contraction_of_many_coordinates_by_arnoldi(blocks, set_sizes):
     """A chain, whose contraction is known; with blocks, against all eigenvalues."""
     precision = 2.01 * np.eye(600) - np.eye(600, k=1) - np.eye(600, k=-1)
     actual = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     exact = (2 * np.cos(np.pi / 601) / 2.01) ** 2
     if blocks is not None:
-        monkeypatch.setattr(target, "MAX_SIZE_FOR_ALL_EIGENVALUES", 600)
+        set_sizes(MAX_SIZE_FOR_ALL_EIGENVALUES=600)
         exact = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     assert actual == pytest.approx(exact, rel=AT_REST)
 

@@ -116,14 +116,7 @@ def test_ep_is_its_twin(weighted, power):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "likelihood",
-    [
-        PROBIT,
-        likelihoods.Logit(),
-        likelihoods.Poisson(),
-        likelihoods.StudentT(),
-        likelihoods.Clutter(),
-        Cauchy(),
-    ],
+    [PROBIT, likelihoods.Logit(), likelihoods.Poisson(), likelihoods.StudentT(), likelihoods.Clutter(), Cauchy()],
 )
 def test_adf_matches_moments_on_a_grid(likelihood):
     """Two weights, three rows: each time the moments of prior times likelihood, integrated over the plane."""
@@ -346,10 +339,10 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
     assert same_bits(first, second)
 
 
-def test_blocks_do_not_matter(monkeypatch):
+def test_blocks_do_not_matter(set_sizes):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    monkeypatch.setattr(sparse_rows, "KERNEL_ROWS", 7)
+    set_sizes(KERNEL_ROWS=7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 
@@ -433,6 +426,20 @@ def test_huge_and_tiny_features(size, method):
         assert np.isfinite(result.belief.mean).all()
         assert np.all((result.belief.variance > 0) & np.isfinite(result.belief.variance))
         assert np.isfinite(result.log_evidence)
+
+
+@pytest.mark.parametrize("likelihood", [PROBIT, likelihoods.Step()])
+@pytest.mark.parametrize("n", [1, 127, 128, 300])
+def test_probit_rows_without_weights_have_the_bits_of_weights_of_one(n, likelihood):
+    """Log Z of such rows are found together; latent values are ordinary, far out, nearly known, or missing."""
+    x, y, m, v, offset = draw(n, 4, seed=n)
+    x[::7] = 0.0
+    if likelihood is PROBIT:
+        offset[3::11] *= 1e30
+        x[5::13] *= 1e-60
+    plain = run(x, y, m, v, likelihood, method="adf", offset=offset)
+    weighted = run(x, y, m, v, likelihood, method="adf", offset=offset, weights=np.ones(n))
+    assert same_bits(plain, weighted)
 
 
 def test_a_feature_that_outweighs_the_noise_keeps_its_digits():

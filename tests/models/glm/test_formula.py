@@ -88,15 +88,14 @@ def test_tables_of_every_kind_give_the_bits_of_the_frame(kind, tmp_path):
     np.testing.assert_array_equal(posterior.predict(data)[0], expected.predict(FRAME)[0])
 
 
-def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeypatch):
+def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeypatch, set_sizes):
     """Coefficients and predictions have the bits of the frame; the matrix is a Source; what is not finite is named."""
     path, formula = tmp_path / "rows.csv", "claims ~ C(district) + log(age) * sex + offset(log(holders))"
     FRAME.to_csv(path, index=False)
     model = cavity.GLM(formula, "poisson")
     expected = model.fit(FRAME)
     predicted = expected.predict(FRAME)
-    monkeypatch.setattr(evaluation, "LARGEST_DESIGN", N)
-    monkeypatch.setattr(evaluation, "EVALUATED_ROWS", 50)
+    set_sizes(LARGEST_DESIGN=N, EVALUATED_ROWS=50)
     sizes = []
     fill = evaluation.DesignRows.fill
     monkeypatch.setattr(

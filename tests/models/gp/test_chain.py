@@ -135,7 +135,7 @@ def test_filtered_predictions_without_a_proper_posterior():
 def test_covariances_of_long_chains(likelihood):
     """By posterior means as functions of what a site of precision zero says: one filter and smoother a new time."""
     rng = np.random.default_rng(6)
-    t = rng.uniform(0.0, 100.0, 20_000)
+    t = rng.uniform(0.0, 100.0, 5000)
     y = np.sin(t) + 0.2 * rng.normal(size=len(t))
     model = cavity.GaussianProcess(COVARIANCES["sum"], LIKELIHOODS[likelihood], method="chain")
     posterior = model.fit(t[:, None], y, learn=False)

@@ -8,7 +8,6 @@ from support.tolerances import EXPANSION, OPTIMUM
 
 import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
-from cavity.models.gp import search
 
 X = np.linspace(0.0, 6.0, 40)[:, None]
 F = np.sin(X[:, 0])
@@ -131,14 +130,14 @@ def test_streams_refuse_what_they_cannot_find():
 
 
 @pytest.mark.parametrize("covariance", ["rbf", "rbf + linear"])
-def test_searches_of_many_rows_begin_on_some_of_them(covariance, monkeypatch):
+def test_searches_of_many_rows_begin_on_some_of_them(covariance, set_sizes):
     """They end at the same evidence after fewer evaluations of all rows; limits are those of many rows, made few."""
     rng = np.random.default_rng(6)
     X = rng.uniform(-3.0, 3.0, (240, 1))
     y = np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=240)
     model = cavity.GaussianProcess(covariance, "gaussian")
     full = model.fit(X, y)
-    monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", 200)
+    set_sizes(MIN_ROWS_OF_SAMPLED_SEARCH=200)
     sampled = model.fit(X, y)
     assert abs(sampled.log_evidence - full.log_evidence) < EXPANSION
     assert len(sampled.trace["learning"]) < 0.67 * len(full.trace["learning"])
@@ -146,16 +145,16 @@ def test_searches_of_many_rows_begin_on_some_of_them(covariance, monkeypatch):
 
 
 @pytest.mark.parametrize("mean", ["linear", 0.0])
-def test_searches_on_some_rows_take_their_part_of_the_mean(mean, monkeypatch):
+def test_searches_on_some_rows_take_their_part_of_the_mean(mean, set_sizes):
     """Of periodic covariances, which some rows may not show, there is none."""
     rng = np.random.default_rng(7)
     X = rng.uniform(-3.0, 3.0, (150, 1))
     y = 2.0 * X[:, 0] + np.sin(2.0 * X[:, 0]) + 0.3 * rng.normal(size=150)
-    monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", 120)
+    set_sizes(MIN_ROWS_OF_SAMPLED_SEARCH=120)
     for covariance in ("rbf", "rbf * periodic"):
         sampled = cavity.GaussianProcess(covariance, "gaussian", mean=mean).fit(X, y)
-        monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", np.inf)
+        set_sizes(MIN_ROWS_OF_SAMPLED_SEARCH=np.inf)
         full = cavity.GaussianProcess(covariance, "gaussian", mean=mean).fit(X, y)
-        monkeypatch.setattr(search, "MIN_SAMPLED_ROWS", 120)
+        set_sizes(MIN_ROWS_OF_SAMPLED_SEARCH=120)
         assert abs(sampled.log_evidence - full.log_evidence) < EXPANSION
         assert (len(sampled.trace["learning"]) == len(full.trace["learning"])) == ("periodic" in covariance)

@@ -19,7 +19,7 @@ from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
 from cavity.models import standard_errors
 from cavity.models.linear import evidence_search
-from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence, find_share_left
+from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence, estimate_remaining_share
 from cavity.runs.executors import Threads
 
 MADE = {
@@ -147,8 +147,8 @@ def test_a_search_that_begins_on_some_rows_is_the_same_with_any_threads(monkeypa
 def test_the_share_of_a_change_that_is_left(changes, share):
     """Sums of geometric series; 1 after steps of the double loop, and after sweeps that shrink slowly."""
     trace = {"change": np.array(changes), "double_loop": 0}
-    assert find_share_left(trace, 0.3) == pytest.approx(share, rel=ROUNDING)
-    assert find_share_left(trace | {"double_loop": 3}, 0.3) == 1.0
+    assert estimate_remaining_share(trace, 0.3) == pytest.approx(share, rel=ROUNDING)
+    assert estimate_remaining_share(trace | {"double_loop": 3}, 0.3) == 1.0
 
 
 def test_gaussian_noise_is_learnt_as_by_the_closed_form():

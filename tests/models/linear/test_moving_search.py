@@ -142,9 +142,9 @@ def test_passes_end_where_the_next_step_is_small():
 
 def test_gradients_by_passes_are_those_of_fits():
     evidence, x = prepare(("dispersion",))
-    by_passes = evidence.settle_gradient(x + 0.01, EARLY)
+    by_passes = evidence.find_converged_gradient(x + 0.01, EARLY)
     point = evidence.at(evidence.vector.unpack(x + 0.01), tol=EARLY)
     np.testing.assert_allclose(by_passes, evidence.gradient(point, evidence.vector), rtol=SLOPES, atol=SLOPES)
     evidence.options = replace(evidence.options, max_iter=1)
-    with pytest.raises(ArithmeticError, match="passes do not settle"):
-        evidence.settle_gradient(x + 1.0, EARLY)
+    with pytest.raises(ArithmeticError, match="passes do not converge"):
+        evidence.find_converged_gradient(x + 1.0, EARLY)

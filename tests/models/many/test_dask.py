@@ -5,7 +5,6 @@ import pytest
 
 import cavity
 from cavity import likelihoods
-from cavity.models.many import problem as many_problem
 
 da = pytest.importorskip("dask.array")
 RNG = np.random.default_rng(5)
@@ -28,10 +27,7 @@ def schedulers():
     """The local schedulers, and a client."""
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with (
-        distributed.LocalCluster(**options) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield {"sync": "sync", "threads": "threads", "client": client}
 
 
@@ -40,11 +36,11 @@ def bits_of(many):
 
 
 @pytest.mark.filterwarnings("ignore::cavity.errors.ConvergenceWarning")
-@pytest.mark.long_cases("one by one", "donors")
+@pytest.mark.long_cases("shared", "one by one", "donors")
 @pytest.mark.parametrize("name", MODELS)
-def test_workers_give_the_bits_of_threads(name, schedulers, monkeypatch, tmp_path):
+def test_workers_give_the_bits_of_threads(name, schedulers, set_sizes, tmp_path):
     dask = pytest.importorskip("dask")
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    set_sizes(MAX_BATCH_RESPONSES=4)
     model, Y, options = MODELS[name]
     Y = Y.astype(float)
     Y[3, 5] = np.nan
@@ -72,9 +68,9 @@ def test_data_frames_of_dask_have_their_names():
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "client"])
-def test_what_cannot_be_computed_is_said(scheduler, schedulers, monkeypatch):
+def test_what_cannot_be_computed_is_said(scheduler, schedulers, set_sizes):
     dask, model = pytest.importorskip("dask"), cavity.GLM("poisson", intercept=True)
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    set_sizes(MAX_BATCH_RESPONSES=4)
 
     def fail(block, block_info=None):
         if block_info and block_info[0]["chunk-location"][1] > 1:

@@ -10,9 +10,7 @@ import cavity
 from cavity import likelihoods
 from cavity.distributions import Gamma
 from cavity.errors import ConvergenceWarning, NumericalWarning, SettingsWarning
-from cavity.models.many import fits as many_fits
-from cavity.models.many import problem as many_problem
-from cavity.models.many import run as many_run
+from cavity.models.many.fits import BatchSolver
 from cavity.priors import Beta, HalfNormal, LogNormal
 
 RNG = np.random.default_rng(7)
@@ -63,7 +61,7 @@ def test_each_response_is_its_fit_alone(name):
 
 @pytest.mark.parametrize("kind", ["glm", "mixed"])
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_covariances_of_weights_leave_each_intercept_its_prior(kind, is_alone, monkeypatch):
+def test_covariances_of_weights_leave_each_intercept_its_prior(kind, is_alone, set_sizes):
     """Responses of other locations and spreads, with a matrix for the other columns."""
     Y = F[:, :4] * [1.0, 5.0, 0.1, 1.0] + [0.0, 50.0, 2.0, -20.0] + RNG.normal(size=(N, 4))
     Y[3, 3] = np.nan
@@ -73,7 +71,7 @@ def test_covariances_of_weights_leave_each_intercept_its_prior(kind, is_alone, m
         model = cavity.MixedGLM("donor", likelihoods.Gaussian(2.0), effect_covariances={"donor": 0.3}, **settings)
         groups = {"groups": {"donor": DONORS}}
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     many = model.fit_many(X, Y, **groups, tol=1e-12, missing="drop")
     assert many.converged.all()
     for number in range(4):
@@ -85,14 +83,14 @@ def test_covariances_of_weights_leave_each_intercept_its_prior(kind, is_alone, m
         np.testing.assert_allclose(single.model.prior_mean, alone.model.prior_mean, rtol=SUMS)
 
 
-def test_what_batches_leave_is_fitted_alone(monkeypatch):
+def test_what_batches_leave_is_fitted_alone(set_sizes):
     """Outliers under StudentT give negative precisions; without batches every response is fitted alone."""
     Y = F[:, :3] + 0.5 * RNG.normal(size=(N, 3))
     Y[0, 2] += 4.0
     model = cavity.GLM(likelihoods.StudentT(4.0, 0.3), intercept=True)
     many = model.fit_many(X, Y, tol=1e-10)
     assert many.converged.all()
-    monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+    set_sizes(MAX_BATCH_COLUMNS=0)
     single = model.fit_many(X, Y, tol=1e-10)
     for number in range(3):
         assert_alike(many, number, model.fit(X, Y[:, number], tol=1e-10), EARLY)
@@ -126,7 +124,7 @@ PRIORS = {
 
 @pytest.mark.parametrize("name", PRIORS)
 @pytest.mark.parametrize("is_alone", [False, True])
-def test_priors_of_parameters_are_those_of_a_fit(name, is_alone, monkeypatch):
+def test_priors_of_parameters_are_those_of_a_fit(name, is_alone, set_sizes):
     likelihood, priors = PRIORS[name]
     Y = (MIXED_COUNTS if likelihood != "gaussian" else F + RNG.normal(size=(N, G)))[:, :3]
     is_mixed = any("donor" in key for key in priors)
@@ -137,7 +135,7 @@ def test_priors_of_parameters_are_those_of_a_fit(name, is_alone, monkeypatch):
         else cavity.GLM(likelihood, intercept=True, priors=priors)
     )
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     many = model.fit_many(X, Y, **groups)
     for number in range(3):
         single = model.fit(X, Y[:, number], **groups)
@@ -240,7 +238,7 @@ def arrays_of(many):
 
 
 @pytest.mark.parametrize("kind", ["glm", "mixed"])
-def test_bits_do_not_depend_on_threads_and_neighbours(kind, monkeypatch):
+def test_bits_do_not_depend_on_threads_and_neighbours(kind, set_sizes):
     model = cavity.GLM("negative-binomial", intercept=True)
     groups = {}
     if kind == "mixed":
@@ -248,7 +246,7 @@ def test_bits_do_not_depend_on_threads_and_neighbours(kind, monkeypatch):
     many = arrays_of(model.fit_many(X, COUNTS, **groups))
     order = RNG.permutation(G)[:13]
     some = arrays_of(model.fit_many(X, COUNTS[:, order], **groups))
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+    set_sizes(MAX_BATCH_RESPONSES=4)
     threads = arrays_of(model.fit_many(X, COUNTS, n_threads=3, **groups))
     for name, value in many.items():
         assert threads[name].tobytes() == value.tobytes(), name
@@ -374,10 +372,10 @@ ODD_MODELS = {"glm": (cavity.GLM, "~ x"), "mixed": (cavity.MixedGLM, "~ x + (1 |
 @pytest.mark.filterwarnings("ignore:.*responses? have no converged fit")
 @pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize("kind", ODD_MODELS)
-def test_an_evidence_without_bound_is_said(kind, is_alone, monkeypatch):
+def test_an_evidence_without_bound_is_said(kind, is_alone, set_sizes):
     """The noise of a line without noise goes to 0, as in a fit alone."""
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     model, formula = ODD_MODELS[kind]
     many = model(formula, "gaussian").fit_many(ODD_TABLE, np.column_stack([WAVE, 1.0 + 2.0 * ODD_ROWS]))
     assert many.converged.tolist() == [True, False]
@@ -390,9 +388,9 @@ def test_an_evidence_without_bound_is_said(kind, is_alone, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*responses? have no converged fit", "ignore:the design has not full rank")
 @pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize("n", [2, 3, 4])
-def test_noise_of_as_many_weights_as_rows_has_no_maximum(n, is_alone, monkeypatch):
+def test_noise_of_as_many_weights_as_rows_has_no_maximum(n, is_alone, set_sizes):
     if is_alone:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     x, z, y = np.random.default_rng(1).normal(size=(n, 3)).T
     many = cavity.GLM("~ x + z", "gaussian").fit_many({"x": x, "z": z}, y[:, None])
     assert many.converged[0] == (n > 3)
@@ -506,7 +504,7 @@ REFUSED = {
     "no trials": (
         lambda _: cavity.GLM("binomial").fit_many(X, COUNTS),
         ValueError,
-        "trials are wanted by Binomial, got None",
+        "trials are required by Binomial, got None",
     ),
     "trials": (
         lambda m: m.fit_many(X, COUNTS, trials=COUNTS),
@@ -576,8 +574,8 @@ def test_a_design_that_is_not_of_full_rank_is_said():
         cavity.GLM("poisson", intercept=True).fit_many(np.column_stack([twice, X[:, 0]]), COUNTS)
 
 
-def test_a_stop_keeps_what_is_known(monkeypatch):
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+def test_a_stop_keeps_what_is_known(set_sizes):
+    set_sizes(MAX_BATCH_RESPONSES=4)
     events = []
     model = cavity.GLM("poisson", intercept=True)
     with pytest.warns(ConvergenceWarning, match="stopped by callback"):
@@ -590,10 +588,10 @@ class Killed(BaseException):
     """What ends a fit from outside."""
 
 
-@pytest.mark.long_cases("dispersion-9")
+@pytest.mark.long_cases("dispersion-2", "dispersion-9")
 @pytest.mark.parametrize(("share", "after"), [(None, 3), ("dispersion", 2), ("dispersion", 9)])
-def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_path):
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 4)
+def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, set_sizes, tmp_path):
+    set_sizes(MAX_BATCH_RESPONSES=4)
     events, path = [], tmp_path / "many.ck"
     model = cavity.GLM("negative-binomial", intercept=True)
     full = arrays_of(model.fit_many(X, COUNTS, share=share, callback=events.append))
@@ -609,8 +607,8 @@ def test_a_killed_fit_goes_on_in_the_same_bits(share, after, monkeypatch, tmp_pa
     with pytest.raises(ValueError, match="is of another fit: Y"):
         model.fit_many(X, COUNTS + 1, share=share, checkpoint=path)
     batches = []
-    solve = many_fits.BatchSolver.solve
-    monkeypatch.setattr(many_fits.BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
+    solve = BatchSolver.solve
+    monkeypatch.setattr(BatchSolver, "solve", lambda *a: batches.append(0) or solve(*a))
     second = arrays_of(model.fit_many(X, COUNTS, share=share, checkpoint=path))
     assert len(batches) == len(events) - after
     for name, value in full.items():
@@ -625,6 +623,7 @@ def simulate(count, rows, seed):
     return {"dose": dose}, rng.poisson(rng.gamma(dispersion, mean / dispersion)).astype(float), effect, dispersion
 
 
+@pytest.mark.long
 def test_shared_priors_are_found_and_calibrate():
     pytest.importorskip("formulae")
     count = 600
@@ -649,6 +648,7 @@ def test_shared_priors_are_found_and_calibrate():
     assert np.sqrt(np.mean((columns["mean"] - effect) ** 2)) < np.sqrt(np.mean((apart.mean[:, 1] - effect) ** 2))
 
 
+@pytest.mark.long_cases("shared")
 @pytest.mark.filterwarnings("ignore:.*y has zeros only")
 @pytest.mark.parametrize("kind", ["shared", "known"])
 def test_intervals_and_s_values_are_calibrated(kind):
@@ -731,7 +731,7 @@ def test_posteriors_come_back_from_parquet(kind, tmp_path):
 
 
 def test_posteriors_that_do_not_fit_into_memory_are_refused_with_their_size(monkeypatch):
-    monkeypatch.setattr(many_run.arrays, "_memory", lambda: 1000)
+    monkeypatch.setattr("cavity.base.arrays._memory", lambda: 1000)
     with pytest.raises(MemoryError, match="covariances of all responses"):
         cavity.GLM("poisson", intercept=True).fit_many(X, COUNTS)
 
@@ -747,6 +747,7 @@ def test_more_responses_than_memory_has_names_for_are_refused_with_their_size():
         cavity.GLM("poisson", intercept=True).fit_many(X, Endless())
 
 
+@pytest.mark.long_cases("mixed-True")
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("kind", ["glm", "mixed"])
 def test_a_random_tenth_of_many_responses_is_their_fits_at_the_usual_tolerance(kind, learns):

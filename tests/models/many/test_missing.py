@@ -8,7 +8,6 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, PRINTED
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning
-from cavity.models.many import problem as many_problem
 
 RNG = np.random.default_rng(12)
 OBSERVED = RNG.random((N, 8)) > 0.3
@@ -26,7 +25,7 @@ def with_gaps(Y):
     return np.where(OBSERVED, Y[:, :8], np.nan)
 
 
-def fit_alone(model, Y, number, **options):
+def fit_single(model, Y, number, **options):
     """Fit the rows that a response has."""
     rows = OBSERVED[:, number]
     options |= {name: options[name][rows] for name in ("sample_weight", "offset") if name in options}
@@ -42,15 +41,16 @@ def test_each_response_is_its_fit_on_the_rows_it_has(name):
     many = model.fit_many(X, with_gaps(Y), missing="drop", **options)
     assert many.converged.all()
     for number in NUMBERS:
-        single = fit_alone(model, Y, number, **options)
+        single = fit_single(model, Y, number, **options)
         assert_alike(many, number, single, EARLY if name == "student" else AT_REST)
         np.testing.assert_allclose(many.prior_sd[number] ** 2, single.model.prior_variance, rtol=AT_REST)
 
 
+@pytest.mark.long_cases("False-True-negative-binomial")
 @pytest.mark.parametrize("likelihood", ["gaussian", "negative-binomial"])
 @pytest.mark.parametrize("is_mixed", [False, True])
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batch, monkeypatch):
+def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batch, set_sizes):
     Y = NOISY if likelihood == "gaussian" else DISPERSED
     kind, groups = (
         (cavity.MixedGLM("donor", likelihood, intercept=True), {"groups": {"donor": DONORS}})
@@ -58,11 +58,11 @@ def test_what_is_learnt_is_that_of_the_rows_it_has(likelihood, is_mixed, is_batc
         else (cavity.GLM(likelihood, intercept=True), {})
     )
     if not is_batch:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     many = kind.fit_many(X, with_gaps(Y), missing="drop", sample_weight=WEIGHTS, **groups)
     assert many.converged.all()
     for number in NUMBERS:
-        single = fit_alone(kind, Y, number, sample_weight=WEIGHTS)
+        single = fit_single(kind, Y, number, sample_weight=WEIGHTS)
         assert many.log_evidence[number] >= single.log_evidence - PRINTED
         assert_alike(many, number, single, EXPANSION)
 
@@ -74,7 +74,7 @@ def test_random_effects_of_given_variance_are_a_fit_alone():
     )
     many = model.fit_many(X, with_gaps(Y), groups={"donor": DONORS}, missing="drop", tol=1e-12)
     for number in NUMBERS:
-        assert_alike(many, number, fit_alone(model, Y, number, tol=1e-12), AT_REST)
+        assert_alike(many, number, fit_single(model, Y, number, tol=1e-12), AT_REST)
     effects = dict(zip(many.effect_names, many.mean[5, 3:], strict=True))
     assert effects["2 | donor"] == 0.0  # the prior's, as no row has this level
     np.testing.assert_allclose(many.of(5).effects("donor").columns["sd"][2], np.sqrt(0.3), rtol=EARLY)

@@ -8,7 +8,6 @@ from support.tolerances import AT_REST, EXPANSION, PRINTED
 import cavity
 from cavity import likelihoods
 from cavity.errors import ConvergenceWarning
-from cavity.models.many import problem as many_problem
 
 RNG = np.random.default_rng(21)
 TRIALS = RNG.integers(1, 12, size=(N, 6)).astype(float)
@@ -35,9 +34,9 @@ def test_each_response_is_its_fit_alone(likelihood, is_mixed):
 
 
 @pytest.mark.parametrize("is_batch", [True, False])
-def test_dispersions_are_learnt_and_missing_pairs_left_out(is_batch, monkeypatch):
+def test_dispersions_are_learnt_and_missing_pairs_left_out(is_batch, set_sizes):
     if not is_batch:
-        monkeypatch.setattr(many_problem, "MAX_BATCH_COLUMNS", 0)
+        set_sizes(MAX_BATCH_COLUMNS=0)
     successes, trials = SUCCESSES.astype(float), TRIALS.copy()
     successes[[1, 7], 0], trials[9, 0] = np.nan, np.nan
     model = cavity.GLM("beta-binomial", intercept=True)
@@ -64,9 +63,9 @@ def test_formulas_and_wrong_pairs():
         assert 0.0 < expected[0] < 4.0
 
 
-def test_bits_are_those_of_any_neighbours(monkeypatch):
+def test_bits_are_those_of_any_neighbours(set_sizes):
     model = cavity.GLM("binomial", intercept=True)
     many = arrays_of(model.fit_many(X, SUCCESSES, trials=TRIALS))
-    monkeypatch.setattr(many_problem, "MAX_BATCH_RESPONSES", 2)
+    set_sizes(MAX_BATCH_RESPONSES=2)
     for name, value in arrays_of(model.fit_many(X, SUCCESSES, trials=TRIALS, n_threads=2)).items():
         assert value.tobytes() == many[name].tobytes(), name

@@ -8,7 +8,7 @@ from support.tolerances import AT_REST, EARLY, SLOPES
 
 import cavity
 from cavity import likelihoods
-from cavity.models.mixed.terms import make_terms
+from cavity.linalg.row_pairs import RowPairs
 
 RNG = np.random.default_rng(3)
 N = 120
@@ -27,7 +27,7 @@ def test_wide_priors_settle_where_the_dense_model_does(name):
     likelihood, y, variance, covariances = CASES[name]
     settings = {"prior_variance": variance, "effect_covariances": covariances}
     posterior = cavity.MixedGLM(["g", "h"], likelihood, **settings).fit(X, y, groups=GROUPS)
-    terms = make_terms(["g", "h"], X, None, GROUPS)
+    terms = [reference.make_term(labels) for labels in GROUPS.values()]
     prior = reference.prior_covariance(np.full(3, variance), terms, list(covariances.values()))
     dense = GLM(likelihood, prior_variance=prior).fit(reference.rows(X, terms), y)
     assert posterior.converged
@@ -40,7 +40,20 @@ def test_rows_without_fixed_effects_start_from_the_prior():
     y = np.array([0, 1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1])
     model = cavity.MixedGLM("g", "probit", prior_variance=1.0, effect_covariances={"g": 1.0}, intercept=False)
     posterior = model.fit(days, y, groups=np.repeat(["a", "b", "c"], 4))
-    terms = make_terms("g", days, None, np.repeat(["a", "b", "c"], 4))
+    terms = [reference.make_term(np.repeat(["a", "b", "c"], 4))]
     prior = reference.prior_covariance(np.ones(1), terms, [1.0])
     dense = GLM(likelihoods.Probit(), prior_variance=prior).fit(reference.rows(days, terms), y)
     assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=AT_REST)
+
+
+def test_the_search_with_gaussian_noise_leaves_sites_that_a_sweep_does_not_move(monkeypatch):
+    """So that their sums and the posterior are found once after it, with the bits of a second time."""
+    sums = []
+    monkeypatch.setattr(
+        RowPairs, "transposed", lambda self, *args, do=RowPairs.transposed: sums.append(1) or do(self, *args)
+    )
+    y = F + RNG.normal(size=N)
+    weights = np.where(np.arange(N) < 20, 0.3, 1.0)
+    posterior = cavity.MixedGLM(["g", "h"], "gaussian").fit(X, y, groups=GROUPS, sample_weight=weights)
+    assert posterior.trace["change"].tolist() == [0.0]
+    assert len(sums) == 2  # before the search and after it

@@ -11,8 +11,6 @@ from support.tolerances import EARLY, EXPANSION, LAST_BIT, OPTIMUM, PRINTED, ROO
 
 import cavity
 from cavity import likelihoods
-from cavity.models import integral
-from cavity.models.integration_designs import find_grid_step
 from cavity.priors import PC, HalfNormal, LogNormal, PCCorrelation, UniformCorrelation
 from cavity.terms import Autoregressive, Smooth
 
@@ -102,11 +100,11 @@ def test_a_linear_model_by_its_evidence():
     model = cavity.MixedGLM("g", "gaussian", prior_variance=4.0, priors=priors, integrate="grid")
     posterior = model.fit(np.ones((32, 1)), y, groups={"g": groups})
     same = groups[:, None] == groups
-    logs = np.linspace(-6.0, 2.0, 161), np.linspace(-1.5, 1.8, 111)
-    log_joint = np.empty((161, 111))
+    logs = np.linspace(-6.0, 2.0, 81), np.linspace(-1.5, 1.8, 57)
+    log_joint = np.empty((81, 57))
     for i, a in enumerate(logs[0]):
         covariance = 4.0 + np.exp(2.0 * a) * same + np.exp(logs[1])[:, None, None] * np.eye(32)
-        quadratic = np.linalg.solve(covariance, np.broadcast_to(y[:, None], (111, 32, 1)))[..., 0] @ y
+        quadratic = np.linalg.solve(covariance, np.broadcast_to(y[:, None], (57, 32, 1)))[..., 0] @ y
         log_joint[i] = -0.5 * (np.linalg.slogdet(covariance)[1] + quadratic + 32.0 * np.log(2.0 * np.pi))
         log_joint[i] += stats.expon(scale=1.0 / PC(2.0).rate).logpdf(np.exp(a)) + a + stats.norm().logpdf(logs[1])
     joint = np.exp(log_joint)
@@ -123,6 +121,7 @@ def test_a_linear_model_by_its_evidence():
     assert result["noise_variance"] == pytest.approx(mean, rel=0.01)
 
 
+@pytest.mark.long
 def test_a_design_over_three_hyperparameters():
     """An autoregression with noise: the design beside a grid over the same free numbers."""
     t = np.arange(60)
@@ -314,7 +313,7 @@ def test_messages_name_levels_and_groups(rare):
 
 def test_axes_of_a_grid_may_have_one_level():
     """A normal density in the log of one number, the points beside in the other without a density."""
-    z = find_grid_step(2) * np.arange(-5.0, 6.0)
+    z = 0.8 * np.arange(-5.0, 6.0)
     order = np.argsort(np.abs(z), kind="stable")
     weights, places = stats.norm.pdf(z[order]) / np.sum(stats.norm.pdf(z)), np.column_stack([z[order], 0.0 * z])
     values = np.column_stack([np.exp(0.3 * z[order]), np.full(11, 0.7)])
@@ -368,10 +367,10 @@ def test_marginals_of_a_mixture():
         marginal.quantile(1.0)
 
 
-def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch):
+def test_skewness_is_the_same_in_blocks_of_rows(monkeypatch, set_sizes):
     """Where pairs of rows are too many, and the evidence is corrected by a sketch."""
-    monkeypatch.setattr(integral, "MAX_PAIRED_ROWS", 10)
-    monkeypatch.setattr(integral, "ROWS_PER_BLOCK", 7)
+    set_sizes(MAX_PAIRED_ROWS=10)
+    monkeypatch.setattr("cavity.models.integral.ROWS_PER_BLOCK", 7)
     model = cavity.MixedGLM("g", "logit", prior_variance=25.0, integrate="mode", priors={"sd": HalfNormal(3.0)})
     posteriors = [model.fit(np.ones((100, 1)), BINARY, groups=GROUPS)]
     monkeypatch.undo()

@@ -219,7 +219,7 @@ def test_weights_are_copies_and_zero_leaves_out():
     assert one.log_evidence == pytest.approx(other.log_evidence, abs=ROOT_EPS)
     np.testing.assert_allclose(one.mean, other.mean, atol=ROOT_EPS)
     rows = {name: column[5:9] for name, column in GROUPS.items()}
-    out = one.log_density(one.rows(X[5:9], rows), y[5:9])
+    out = one.log_density(X[5:9], y[5:9], groups=rows)
     np.testing.assert_allclose(one.loo_log_density[5:9], out, rtol=INTEGRAL)
 
 
@@ -346,7 +346,10 @@ def test_data_frames_by_name():
     assert posterior.log_evidence == bare.log_evidence
     assert posterior.coefficient_names == ("one", "x")
     np.testing.assert_array_equal(posterior.predict(frame.drop(columns="y")), bare.predict(X, groups=GROUPS))
-    np.testing.assert_array_equal(posterior.log_density(frame), bare.log_density(bare.rows(X, GROUPS), y))
+    for name in ("log_density", "residuals"):
+        np.testing.assert_array_equal(getattr(posterior, name)(frame), getattr(bare, name)(X, y, groups=GROUPS))
+    np.testing.assert_array_equal(posterior.fitted(frame), bare.fitted(bare.rows(X, GROUPS)))
+    assert posterior.check(frame).table.columns["value"][0] == bare.check(X, y, groups=GROUPS).table.columns["value"][0]
     left = posterior.leave_group_out("h", frame)
     np.testing.assert_array_equal(left, bare.leave_group_out("h", X, y, groups=GROUPS))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.tolerances import EXPANSION, OPTIMUM
+from support.tolerances import EXPANSION, OPTIMUM, SLOPES
 
 import cavity
 from cavity.models.linear import moving_search
@@ -32,11 +32,11 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("formula", "likelihood", "priors"), MODELS)
-def test_searches_that_move_end_at_the_maximum_of_whole_fits(formula, likelihood, priors, monkeypatch):
+def test_searches_that_move_end_at_the_maximum_of_whole_fits(formula, likelihood, priors, set_sizes):
     """The same numbers as a search around fits has, after fewer of these."""
     model, table = cavity.MixedGLM(formula, likelihood, priors=priors), draw_rows()
     usual = model.fit(table)
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(MIN_MOVED_ROWS=100)
     moving = model.fit(table)
     assert moving.converged
     assert moving.trace["learning"].size < usual.trace["learning"].size / 2
@@ -48,9 +48,9 @@ def test_searches_that_move_end_at_the_maximum_of_whole_fits(formula, likelihood
 
 
 @pytest.fixture
-def points(monkeypatch):
+def points(monkeypatch, set_sizes):
     """The evidences and points with information of the next fit."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(MIN_MOVED_ROWS=100)
     pairs, pass_at = [], MixedEvidence.pass_at
 
     def keep(evidence, settings, informs=False):
@@ -97,11 +97,11 @@ def test_information_is_near_the_curvature(points, formula, likelihood, priors):
     assert np.all((np.real(ratios) > 0.5) & (np.real(ratios) < 2.0))
 
 
-def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
+def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch, set_sizes):
     """Too few passes, improper cavities, arithmetic that fails, no curvature: the usual numbers to the last bit."""
     model, table = cavity.MixedGLM(*MODELS[0][:2]), draw_rows()
     usual = model.fit(table).hyperparameters
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(MIN_MOVED_ROWS=100)
 
     def fail(*_, **__):
         raise ArithmeticError
@@ -118,9 +118,9 @@ def test_passes_that_lead_nowhere_leave_the_search_around_fits(monkeypatch):
 
 
 @pytest.mark.parametrize("killed_at", [2, 6, 9])
-def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, monkeypatch):
+def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, set_sizes):
     """Bits: passes before the checkpoint's evaluations are made again. A callback that stops leaves a posterior."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(MIN_MOVED_ROWS=100)
     model, table, path, stages = cavity.MixedGLM(*MODELS[0][:2]), draw_rows(), tmp_path / "part", []
     full = model.fit(table)
 
@@ -138,9 +138,9 @@ def test_a_search_that_moves_goes_on_where_it_was_killed(killed_at, tmp_path, mo
 
 
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
-def test_a_callback_stops_between_passes(monkeypatch):
+def test_a_callback_stops_between_passes(set_sizes):
     """There is a posterior, which says so."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(MIN_MOVED_ROWS=100)
     stages = []
     stopped = cavity.MixedGLM(*MODELS[0][:2]).fit(
         draw_rows(), callback=lambda event: stages.append(event.stage) or True
@@ -150,8 +150,34 @@ def test_a_callback_stops_between_passes(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.SettingsWarning")
-def test_a_search_without_a_maximum_says_so_as_one_around_fits(monkeypatch):
+def test_a_search_without_a_maximum_says_so_as_one_around_fits(set_sizes):
     """Noise of constant observations goes to 0, where slopes leave the range of float64."""
-    monkeypatch.setattr(variance_search, "MIN_MOVED_ROWS", 100)
+    set_sizes(MIN_MOVED_ROWS=100)
     posterior = cavity.MixedGLM("y ~ x + (1 | g)", "gaussian").fit(draw_rows(300) | {"y": np.full(300, 3.0)})
     assert posterior.status.startswith("the log evidence has no maximum")
+
+
+@pytest.mark.parametrize("bins", [None, 1000])
+def test_searches_that_begin_on_some_rows_end_where_those_of_all_do(bins, monkeypatch):
+    """With an effect that vanishes, whose sd goes as far as steps lead, and the search from all rows as a fallback."""
+    rng = np.random.default_rng(4)
+    x, z, g = rng.uniform(size=6000), rng.uniform(size=6000), rng.integers(60, size=6000)
+    f = np.sin(6.0 * x) + 0.4 * z + 0.5 * rng.normal(size=60)[g]
+    table = {"x": x, "z": z, "g": g, "counts": rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(f)))}
+    model = cavity.MixedGLM("counts ~ s(x, k=12) + s(z, k=12) + (1 | g)", "negative-binomial", bins=bins)
+    with pytest.warns(cavity.NumericalWarning, match=r"sd\(s\(z\)\)"):
+        usual = model.fit(table)
+    monkeypatch.setattr(variance_search, "MIN_SAMPLED_ROWS", 4000)
+    sizes, pass_at = [], MixedEvidence.pass_at
+    monkeypatch.setattr(
+        MixedEvidence, "pass_at", lambda e, *args: sizes.append(e.problem.sites.rows.n) or pass_at(e, *args)
+    )
+    with pytest.warns(cavity.NumericalWarning, match=r"sd\(s\(z\)\)"):
+        sampled = model.fit(table)
+    assert sizes.count(375) > 3
+    assert sizes.count(6000) > 1
+    assert sampled.converged
+    np.testing.assert_allclose(sampled.log_evidence, usual.log_evidence, rtol=0, atol=SLOPES)
+    sd = np.array([value or np.nan for value in usual.hyperparameters.sd])
+    apart = np.subtract(sampled.hyperparameters.values, usual.hyperparameters.values) / sd
+    assert np.nanmax(np.abs(apart)) < EXPANSION

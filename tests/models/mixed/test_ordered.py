@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 from support.examples import examples
+from support.saved_files import load_changed
 from support.tolerances import AT_REST, EARLY, OPTIMUM, SLOPES
 
 import cavity
 from cavity import SettingsWarning
-from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(1)
 N, N_GROUPS = 240, 8
@@ -169,20 +169,15 @@ def test_intercept_false_of_a_formula():
 
 def test_a_constant_column_beside_open_thresholds_is_warned_of():
     ones = np.column_stack([np.ones(N), X])
-    for fit in (
-        lambda: cavity.GLM(ORDERED).fit(ones, Y),
-        lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G),
-    ):
+    for fit in (lambda: cavity.GLM(ORDERED).fit(ones, Y), lambda: cavity.MixedGLM("g", ORDERED).fit(ones, Y, groups=G)):
         with pytest.warns(SettingsWarning, match="X is constant and open thresholds stand for the intercept"):
             fit()
 
 
-def test_files_of_earlier_versions_have_no_intercept_of_the_model():
+def test_files_of_earlier_versions_have_no_intercept_of_the_model(tmp_path):
     for likelihood, formula in ((ORDERED, "y ~ 0 + a + (1 | g)"), ("gaussian", "a ~ b + (1 | g)")):
         posterior = by_formula(formula, likelihood)[0]
-        arrays, written = posterior.to_arrays()
-        written.pop("intercept", None)
-        old = rebuild("mixed", arrays, written)
+        old = load_changed(posterior, tmp_path, lambda settings, _: settings.pop("intercept", None))
         np.testing.assert_array_equal(old.predict(FRAME), posterior.predict(FRAME))
         assert old.model.fit(FRAME).log_evidence == pytest.approx(posterior.log_evidence, abs=EARLY)
 
@@ -207,3 +202,24 @@ def test_centre_is_what_columns_are_measured_from():
     np.testing.assert_allclose(result.predict(X), other.predict(X - [7.0, -200.0]), rtol=AT_REST)
     at_zero = result.summary().columns["mean"][0]
     assert at_zero == pytest.approx(result.predict(np.zeros((1, 2)))[0][0])
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5])
+def test_a_correlation_without_a_maximum_is_said_after_few_evaluations(seed):
+    """Slopes of 13 rows are multiples of the intercepts: other numbers have standard errors, and no fit is better."""
+    rng = np.random.default_rng(seed)
+    table = pandas.DataFrame({"x": rng.normal(size=13), "g": rng.integers(0, 4, 13).astype(str)})
+    table["y"] = np.clip(np.round(rng.normal(size=13) + 1.0), 0, 2).astype(int)
+    model = cavity.MixedGLM("y ~ x + (x | g)", ORDERED)
+    with pytest.warns(
+        cavity.NumericalWarning, match=r"no maximum in the corr\(intercept, x \| g\): .* beyond -?(1|0\.9999)"
+    ):
+        posterior = model.fit(table)
+    assert len(posterior.trace["learning"]) <= 50
+    first, second, correlation, *_ = posterior.hyperparameters.values
+    assert abs(correlation) > 0.999
+    assert [sd is None for sd in posterior.hyperparameters.sd] == [False, False, True, False, False]
+    for r in (-0.999, -0.5, 0.0, 0.5, 0.999):
+        covariance = [[first**2, r * first * second], [r * first * second, second**2]]
+        other = cavity.MixedGLM(model.effects, ORDERED, effect_covariances={"1 + x | g": covariance}).fit(table)
+        assert other.log_evidence < posterior.log_evidence + EARLY

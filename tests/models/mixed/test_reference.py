@@ -8,13 +8,13 @@ from support.tolerances import AT_REST, EARLY, OPTIMUM, PRINTED, ROOT_EPS, SOLVE
 
 import cavity
 from cavity import likelihoods
-from cavity.models.mixed.terms import RandomEffects, make_terms
 
 RNG = np.random.default_rng(1)
 N = 30
 X = np.column_stack([np.ones(N), RNG.normal(size=N)])
 GROUPS = {"g": RNG.integers(0, 4, N), "h": [f"h{i % 3}" for i in range(N)]}
-TERMS = make_terms([RandomEffects("g", 1), "h", RandomEffects(("g", "h"))], X, None, GROUPS)
+PAIRS = list(zip(*GROUPS.values(), strict=True))
+TERMS = [reference.make_term(GROUPS["g"], X), reference.make_term(GROUPS["h"]), reference.make_term(PAIRS)]
 COVARIANCES = [np.array([[0.8, 0.3], [0.3, 0.5]]), 0.6, 0.2]
 COUNTS = RNG.integers(0, 4, N)
 

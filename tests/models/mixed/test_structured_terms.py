@@ -8,7 +8,7 @@ from scipy import sparse
 from support.tolerances import AT_REST, LOSSES, OPTIMUM, ROOT_EPS, SOLVES
 
 import cavity
-from cavity.terms.base import StructuredTerm
+from cavity.terms import StructuredTerm
 from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures
 
 # explosions in coal mines by year, 1851 to 1962: R. G. Jarrett, "A note on the intervals between coal-mining

@@ -90,7 +90,7 @@ def test_default_priors_are_those_said(covariance):
         **stated,
     )
     assert values.fit(X).elbo == post.elbo
-    settled = cavity.GaussianMixture(3, covariance).settle(X)
+    settled = cavity.GaussianMixture(3, covariance).with_defaults(X)
     assert settled == post.model
 
 
@@ -98,12 +98,12 @@ def test_default_priors_of_weighted_rows_and_rows_with_gaps():
     X, w = draws(1, 40, THREE), np.random.default_rng(0).integers(0, 4, size=40)
     rows = np.repeat(X, w, axis=0)
     for covariance in COVARIANCES:
-        one = cavity.GaussianMixture(2, covariance).settle(X, sample_weight=w)
-        many = cavity.GaussianMixture(2, covariance).settle(rows)
+        one = cavity.GaussianMixture(2, covariance).with_defaults(X, sample_weight=w)
+        many = cavity.GaussianMixture(2, covariance).with_defaults(rows)
         np.testing.assert_allclose(one.covariance_prior, many.covariance_prior, rtol=tolerances.SUMS)
         np.testing.assert_allclose(one.mean_prior, many.mean_prior, rtol=tolerances.SUMS)
     gaps = with_gaps(X)
-    model = cavity.GaussianMixture(2, "diag").settle(gaps)
+    model = cavity.GaussianMixture(2, "diag").with_defaults(gaps)
     np.testing.assert_allclose(model.covariance_prior, np.nanvar(gaps, axis=0, ddof=1), rtol=tolerances.SUMS)
     np.testing.assert_allclose(model.mean_prior, np.nanmean(gaps, axis=0), rtol=tolerances.SUMS)
 

@@ -114,38 +114,18 @@ def test_missing_values_updates_and_files(model, tmp_path):
 @pytest.mark.parametrize(
     ("attempt", "error", "message"),
     [
-        (
-            lambda: cavity.GaussianProcess(mean="age + (1 | site)"),
-            ValueError,
-            "mean must have columns of X",
-        ),
-        (
-            lambda: cavity.GaussianProcess(mean="agee").fit(ROWS, "y"),
-            ValueError,
-            "did you mean 'age'",
-        ),
+        (lambda: cavity.GaussianProcess(mean="age + (1 | site)"), ValueError, "mean must have columns of X"),
+        (lambda: cavity.GaussianProcess(mean="agee").fit(ROWS, "y"), ValueError, "did you mean 'age'"),
         (lambda: cavity.GaussianProcess(mean="offset(t)").fit(ROWS, "y"), ValueError, "offsets in the argument offset"),
         (
             lambda: cavity.GaussianProcess(mean="linaer").fit(H, TABLE["y"]),
             ValueError,
             "mean must be a number, coefficients, 'constant' or 'linear' where X has no names, got 'linaer'",
         ),
-        (
-            lambda: cavity.GaussianProcess(mean="site").fit(ROWS[["site", "y"]], "y"),
-            ValueError,
-            "columns of numbers",
-        ),
-        (
-            lambda: cavity.StreamingGP(mean="age", inducing=[[1.0]]),
-            ValueError,
-            "inducing must be None",
-        ),
+        (lambda: cavity.GaussianProcess(mean="site").fit(ROWS[["site", "y"]], "y"), ValueError, "columns of numbers"),
+        (lambda: cavity.StreamingGP(mean="age", inducing=[[1.0]]), ValueError, "inducing must be None"),
         (lambda: cavity.StreamingGP(mean="constant"), ValueError, "mean must be a number, coefficients or a formula"),
-        (
-            lambda: fit().predict(ROWS.assign(site="x")),
-            ValueError,
-            "X must have categories of the fit",
-        ),
+        (lambda: fit().predict(ROWS.assign(site="x")), ValueError, "X must have categories of the fit"),
         (lambda: fit().predict(ROWS.drop(columns="age")), ValueError, "'age' missing"),
         (lambda: fit().predict([[1.0, 2.0]]), TypeError, "X must be a data frame"),
     ],

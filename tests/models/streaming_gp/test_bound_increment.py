@@ -15,7 +15,6 @@ from cavity import NotPositiveDefiniteError, StreamingGP, covariances, likelihoo
 from cavity.ep.options import Options
 from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp import bound_increment as streaming_increment
 from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
@@ -120,7 +119,7 @@ def test_gradient_with_every_covariance(name):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
+def test_blocks_and_threads_change_no_digit(alpha, set_sizes):
     """Several blocks, kept or not, on one thread or two; and settings that are not the last ones asked for."""
     X, y, w = rows_of(2500)
     settings = settings_of(covariances.RBF(1.0, lengthscale=1.3)), settings_of(covariances.RBF(2.0, lengthscale=0.9))
@@ -134,7 +133,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert one[0] == one[2]
     with Threads(2) as two:
         assert found(two) == one
-    monkeypatch.setattr(streaming_increment, "MAX_KEPT_NUMBERS", 0)
+    set_sizes(MAX_KEPT_NUMBERS=0)
     assert found(THREADS) == one
 
 

@@ -679,11 +679,7 @@ def test_merge_and_forget_refuse_what_does_not_fit():
     for other_state, error, message in (
         (3, TypeError, "other must be a StreamingGPState"),
         (wide, ValueError, "other must have 1 column"),
-        (
-            cavity.StreamingGP(RBF(2.0), likelihoods.Gaussian(0.1)).fit(X, y, learn=False),
-            ValueError,
-            "same covariance",
-        ),
+        (cavity.StreamingGP(RBF(2.0), likelihoods.Gaussian(0.1)).fit(X, y, learn=False), ValueError, "same covariance"),
         (cavity.StreamingGP(RBF(lengthscale=0.7)).fit(X, y, learn=False), ValueError, "same likelihood"),
     ):
         with pytest.raises(error, match=message):

@@ -197,9 +197,9 @@ def test_warnings_name_the_line_that_called_the_library():
 
 
 @pytest.mark.parametrize("n", [99, 100, 101, 401, 1600])
-def test_growing_choices_of_rows(n, monkeypatch):
+def test_growing_choices_of_rows(n, set_sizes):
     """Each is part of the next one and about a quarter of it; the first one has at most as many rows as it may."""
-    monkeypatch.setattr(search, "MAX_FIRST_ROWS", 100)
+    set_sizes(MAX_FIRST_ROWS=100)
     rows = rows_in(np.arange(1.0 * n)[:, None], np.arange(1.0 * n))
     parts = list(grow_rows(rows))
     assert parts[-1] is rows
@@ -212,12 +212,12 @@ def test_growing_choices_of_rows(n, monkeypatch):
 
 @pytest.mark.long_cases("probit")
 @pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()], ids=["gaussian", "probit"])
-def test_searches_of_some_rows_first_end_where_those_of_all_do(likelihood, monkeypatch):
+def test_searches_of_some_rows_first_end_where_those_of_all_do(likelihood, set_sizes):
     X, y = drawn(700, 3)
     y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
     results = []
     for first in (10**6, 64):
-        monkeypatch.setattr(search, "MAX_FIRST_ROWS", first)
+        set_sizes(MAX_FIRST_ROWS=first)
         state = StreamingGP(covariances.RBF(), likelihood, n_inducing=40, tolerance=1e-5, jitter=JITTER).fit(X, y)
         assert state.converged
         results.append(state.log_bound)

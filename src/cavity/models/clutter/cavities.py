@@ -30,7 +30,7 @@ def can_lose(rho, units):
     return rho * units.noise * (1.0 - LOST_SHARE) <= 1.0
 
 
-def find_lost(sites, units):
+def find_lost_cavities(sites, units):
     """Return the rows of one problem whose cavity is too small a difference."""
     if not can_lose(sites.rho, units):
         return np.empty(0, dtype=np.intp)
@@ -48,10 +48,10 @@ def sum_cavity(sites, units, i, power=1.0):
     return tau, total(units.prior_rho, sites.site_rho)
 
 
-def visit_lost(points, sites, damping):
+def visit_lost_cavities(points, sites, damping):
     """Visit the sites with lost cavities, each under the sites as they are then; return how many have moved."""
     moved, d = 0, points.shape[1]
-    for i in find_lost(sites, points.units):
+    for i in find_lost_cavities(sites, points.units):
         tau, rho = sum_cavity(sites, points.units, i)
         if rho > 0:
             site_tau, site_rho = np.empty((1, d)), np.empty(1)
@@ -62,9 +62,9 @@ def visit_lost(points, sites, damping):
     return moved
 
 
-def evaluate_lost(points, sites):
+def evaluate_lost_cavities(points, sites):
     """Yield row, log Z, log odds of clutter and log site value of the sites with lost cavities."""
-    for i in find_lost(sites, points.units):
+    for i in find_lost_cavities(sites, points.units):
         tau, rho = sum_cavity(sites, points.units, i)
         if not rho > 0:
             yield i, np.nan, np.nan, np.nan  # does not happen after EP; callers raise
@@ -82,7 +82,7 @@ def find_cavities(sites, units):
     rho = np.asarray(sites.rho)[..., None] - sites.site_rho
     for b in np.ndindex(sites.site_rho.shape[:-1]):
         one_units, problem_sites = (units.problem(b[0]), sites.problem(b[0])) if b else (units, sites)
-        for i in find_lost(problem_sites, one_units):
+        for i in find_lost_cavities(problem_sites, one_units):
             tau[(*b, i)], rho[(*b, i)] = sum_cavity(problem_sites, one_units, i)
     return tau, rho
 
@@ -94,18 +94,17 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     always for remote points, the first two are scratch of the size of a block, so that memory stays that of the sites.
     """
     n, source = points.shape[0], points.data.source
-    log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
+    log_z, odds, value = (None, None, np.empty(n)) if values_only else np.empty((3, n))
     if points.data.kind == ON_WORKERS:
         runs = RemoteRuns(source)
         belief, remote_sites = (points.units, sites.tau, sites.rho), runs.put(sites.copy_spans(runs.spans))
-        results, _ = runs.each(_evaluate_remote_run, belief, remote_sites)
+        results, _ = runs.call_for_runs(_evaluate_remote_run, belief, remote_sites)
         value, sums = (np.concatenate(parts) for parts in zip(*results, strict=True))
     else:
-        value = np.empty(n)
         broadcast = points.units, sites, fitted, (log_z, odds, value)
         parts = map_runs(_evaluate_local_run, broadcast, [source], threads, grain=points.most_blocks)
         sums = np.concatenate(list(parts))
-    for i, *densities, value[i] in evaluate_lost(points, sites) if fitted else ():
+    for i, *densities, value[i] in evaluate_lost_cavities(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
         first = i - i % SUMMED_ROWS

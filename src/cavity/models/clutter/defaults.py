@@ -84,5 +84,5 @@ def warn_of_far_data(points, model, posterior):
             f"both the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
             f"{model.clutter_variance:g} around clutter_mean)"
         )
-        remedy = "or take those that Clutter.settle scales to the data"
+        remedy = "or take those that Clutter.with_defaults scales to the data"
         warn_of_far_points(np.max(counts), f"{n} points{problems}", d, message, remedy)

@@ -80,7 +80,7 @@ class Clutter(Public):
                 self, **{name: arrays.to_tuple(arrays.check_finite_array(getattr(self, name), name, ndim=(0, 1)))}
             )
 
-    def settle(self, x: ArrayLike, *, keep: Sequence[str] = ()) -> Clutter:
+    def with_defaults(self, x: ArrayLike, *, keep: Sequence[str] = ()) -> Clutter:
         """Return the model with settings scaled to data, those of ``cavity fit clutter``; only those in `keep` stay.
 
         The defaults are those of Minka's example, not of any data. The signal is taken to lie around the median, with
@@ -112,7 +112,7 @@ class Clutter(Public):
         >>> import cavity
         >>> from cavity import data
         >>> x, _ = data.load("newcomb")
-        >>> posterior = cavity.Clutter().settle(x).fit(x)
+        >>> posterior = cavity.Clutter().with_defaults(x).fit(x)
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
@@ -209,7 +209,7 @@ class Clutter(Public):
             If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
         SettingsWarning
             If many points (5 or more, and 5 % of all) are far from both the signal and the clutter: then the settings
-            are those of other data; see `settle`.
+            are those of other data; see `with_defaults`.
 
         Notes
         -----

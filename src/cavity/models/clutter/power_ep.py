@@ -337,7 +337,7 @@ class PowerSweeper(Sweeper):
     def finish(self):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
         sites, units = self.sites, self.points.units
-        sites.loo = evaluate(self.points, sites, self.threads)[0]
+        sites.loo = evaluate(self.points, sites, self.threads)[0].copy()
         sites.loo[find_cavities(sites, units)[1] <= 0] = np.nan
         sites.site_value = np.empty(len(sites.site_rho))
         mean, d = sites.tau / sites.rho, len(sites.tau)

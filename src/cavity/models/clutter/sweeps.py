@@ -38,7 +38,7 @@ class Visits:
 
     @classmethod
     def checked(cls, order, rng, n):
-        """Return the visits of n rows that a user asked for."""
+        """Return the visits of n rows that a user requested."""
         if isinstance(order, str):
             arrays.check_choice(order, "order", ("random",))
             if rng is None:
@@ -164,14 +164,14 @@ class Sweeper:
             total += skipped
             self.options.job.report_share(stop, n, n)
         self.refresh()
-        return self.visit_lost(total)
+        return self.visit_lost_cavities(total)
 
     def renew_all(self):
         """Renew all sites from one posterior; return how many were skipped."""
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
         skipped, total = self.renew()
         sites.tau, sites.rho = units.prior_tau + total[:d], units.prior_rho + total[d]
-        still_skipped = self.visit_lost(skipped)
+        still_skipped = self.visit_lost_cavities(skipped)
         return still_skipped + self.make_proper() if cavities.can_lose(sites.rho, units) else still_skipped
 
     def renew(self):
@@ -179,11 +179,11 @@ class Sweeper:
         points, broadcast = self.points, (self.points.units, self.sites, self.damping.step)
         return reduce_runs(_renew_local_run, broadcast, [points.data.source], self.threads, grain=points.most_blocks)
 
-    def visit_lost(self, skipped):
+    def visit_lost_cavities(self, skipped):
         """Visit the sites that kernels skip because their cavities have lost their digits; return how many remain."""
         if not skipped:
             return 0
-        moved = cavities.visit_lost(self.points, self.sites, self.damping.step)
+        moved = cavities.visit_lost_cavities(self.points, self.sites, self.damping.step)
         if moved:
             self.refresh()
         return max(skipped - moved, 0)
@@ -274,7 +274,7 @@ class RemoteSweeper(Sweeper):
         if self._remote_sites is None:
             self._remote_sites = self._runs.put(sites.copy_spans(run_spans))
         broadcast = self.points.units, sites.tau, sites.rho, self.damping.step
-        results, self._remote_sites = self._runs.each(_renew_remote_run, broadcast, self._remote_sites)
+        results, self._remote_sites = self._runs.call_for_runs(_renew_remote_run, broadcast, self._remote_sites)
         for span, new in zip(run_spans, self._runs.fetch(self._remote_sites), strict=True):
             sites.site_tau[slice(*span)], sites.site_rho[slice(*span)] = new
         counts = [-(-(stop - start) // SUMMED_ROWS) for start, stop in run_spans]
@@ -320,10 +320,10 @@ class LaneSweeper(Sweeper):
             lane_kernel.sweep_lanes(*fixed, *self._state, damping, skipped)
 
         self.threads.run(task, split_range(groups.size, self.threads.count))
-        skipped = np.where(active, self._each(skipped), 0.0).astype(int)
-        for b in np.flatnonzero((skipped > 0) & cavities.can_lose(self._each(self.sites.rho), self.points.units)):
+        skipped = np.where(active, self._unpack(skipped), 0.0).astype(int)
+        for b in np.flatnonzero((skipped > 0) & cavities.can_lose(self._unpack(self.sites.rho), self.points.units)):
             single = self.problem(b)
-            skipped[b] = single.visit_lost(skipped[b])
+            skipped[b] = single.visit_lost_cavities(skipped[b])
             self.replace_sites(b, single.sites)
         self.improper.append(skipped)
         change = find_moment_change(old, self._moments()) / self.damping.step
@@ -348,19 +348,19 @@ class LaneSweeper(Sweeper):
     def find_tight(self):
         """Return the problems whose cavities may be improper."""
         rho, largest = self.sites.rho, np.maximum(self.sites.site_rho.max(axis=1), 0.0)
-        return np.flatnonzero(self._each(rho - largest <= cavities.LOST_SHARE * np.abs(rho)))
+        return np.flatnonzero(self._unpack(rho - largest <= cavities.LOST_SHARE * np.abs(rho)))
 
     def finish(self):
         """Return the sites of all problems, with their values and the log evidences; this frees the lanes."""
         points, lanes, sums = self.points, self.sites, np.empty(self.index.shape)
         lane_kernel.evaluate_lanes(points.units.model, self.centre, *self._state, self.x, sums)
-        tau, rho = self._each(lanes.tau)[:, None].copy(), self._each(lanes.rho).copy()
+        tau, rho = self._unpack(lanes.tau)[:, None].copy(), self._unpack(lanes.rho).copy()
         rows = [self._rows(holder, name) for holder, name in ((lanes, "site_tau"), (lanes, "site_rho"), (self, "x"))]
         result = ClutterSites(rows[0][..., None], rows[1], tau, rho, rows[2])
-        result.log_evidence = result.combine(points.units, self._each(sums))
+        result.log_evidence = result.combine(points.units, self._unpack(sums))
         for b in np.flatnonzero(cavities.can_lose(rho, points.units)):
             sites, problem_points = result.problem(b), points.problem(b)
-            if len(cavities.find_lost(sites, problem_points.units)):
+            if len(cavities.find_lost_cavities(sites, problem_points.units)):
                 cavities.set_evidence(problem_points, sites, self.threads)
                 result.site_value[b], result.log_evidence[b] = sites.site_value, sites.log_evidence
         return result
@@ -372,15 +372,15 @@ class LaneSweeper(Sweeper):
         return sites.site_tau, sites.site_rho, sites.tau, sites.rho
 
     def _moments(self):
-        rho = self._each(self.sites.rho)
-        return (self._each(self.sites.tau) / rho)[:, None], 1.0 / rho
+        rho = self._unpack(self.sites.rho)
+        return (self._unpack(self.sites.tau) / rho)[:, None], 1.0 / rho
 
     def _lane(self, b):
         """Views of the sites of a problem and of their sums."""
         g, lane = divmod(b, lane_kernel.lanes)
         return [lanes[g, ..., lane] for lanes in self._state]
 
-    def _each(self, lanes):
+    def _unpack(self, lanes):
         """One number for each problem."""
         return lanes.ravel()[: self.n_problems]
 

@@ -139,7 +139,7 @@ class FactorizedGaussian(Frozen):
         """The factor by which errors of the means shrink per sweep in the long run, a number below 1.
 
         It is the spectral radius of the block Gauss-Seidel iteration; for two coordinates
-        ``Lambda_12^2/(Lambda_11 Lambda_22)``. Computed when first asked for: up to 512 coordinates from all
+        ``Lambda_12^2/(Lambda_11 Lambda_22)``. Computed when first read: up to 512 coordinates from all
         eigenvalues, beyond by Arnoldi's method, which takes the time of some hundreds of sweeps and more.
 
         Raises
@@ -154,7 +154,7 @@ class FactorizedGaussian(Frozen):
     def marginals(self) -> Any:
         """`Marginals`, the factors that minimise KL(p || q) instead: the true marginals of p (eq. 10.17 of the book).
 
-        Computed when first asked for, in D^3 operations on a copy of the matrix.
+        Computed when first read, in D^3 operations on a copy of the matrix.
         """
         with single_blas():
             variance, covariances, divergence, reverse = compute_true_marginals(self._target)

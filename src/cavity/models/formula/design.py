@@ -21,7 +21,7 @@ from cavity.models.formula.columns import categorical, check_length
 from cavity.models.formula.evaluation import coded_numbers, column_variables, evaluate, evaluate_columns
 from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
 from cavity.models.formula.structured import term_variables
-from cavity.models.formula.survival import has_times, make_survival_bounds, split_survival_call
+from cavity.models.formula.survival import add_meaning, has_times, make_survival_bounds, split_survival_call
 
 PROBE_ROWS = 100  # by which columns of numbers that functions make categories of are found
 COUNT_PAIR = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
@@ -92,6 +92,8 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
     y = evaluate_observations(parts.y, columns)
     if not len(y):
         raise arrays.error_of("data", "must have rows, got none")
+    if has_times(parts.y):
+        parts = replace(parts, y=add_meaning(parts.y, partial(_read_times, columns=columns)))
     names = {name for text in column_texts(parts) for name in column_variables(text)}
     table = columns.to_pandas(names, len(y))
     examples = take_every_category(parts, table)

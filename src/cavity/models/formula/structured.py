@@ -56,15 +56,15 @@ def _make_term(terms, text, function, columns, group, options, graphs, has_group
     if function.startswith("matern"):
         options = _check_options(text, options, {"max_states"})
         return terms.MaternChain(*_take(text, columns, 1), smoothness=int(function[-2]) / 2, group=group, **options)
+    if function == "seasonal":
+        column, period = _take(text, columns, 2)
+        _check_options(text, options, set())
+        return terms.Seasonal(column, period, group=group)
     if has_group:
         raise _refuse(text, "it has no effects by group")
     if function in ("te", "ti"):
         options = _check_options(text, options, {"k", "ranges", "period"})
         return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
-    if function == "seasonal":
-        column, period = _take(text, columns, 2)
-        _check_options(text, options, set())
-        return terms.Seasonal(column, period)
     if function == "mm":
         return terms.MultiMembership(tuple(columns), **_check_options(text, options, {"weights"}))
     column, name = _take(text, columns, 2)

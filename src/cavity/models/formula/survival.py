@@ -10,6 +10,7 @@ from cavity.models.formula.notation import COLUMN_NAME, refuse, split
 
 SURVIVAL_CALL = re.compile(r"\s*[sS]urv\s*\((.*)\)\s*", re.DOTALL)
 MEANINGS_OF_SECOND = ("event", "interval")  # of the second column in surv()
+EVENT_CODES = (0, 1)
 SURVIVAL_NOTATION = "surv(time, event) has times and 1 or 0 for observed or censored, surv(lower, upper) bounds"
 
 
@@ -28,6 +29,14 @@ def split_survival_call(text):
     return texts, meaning
 
 
+def add_meaning(text, read):
+    """Return ``surv(...)`` with the meaning of its second column, by the rows of a fit; new rows have the same."""
+    texts, meaning = split_survival_call(text)
+    if len(texts) == 2 and meaning is None:
+        texts.append(MEANINGS_OF_SECOND[0 if np.isin(read(texts[1]), EVENT_CODES).all() else 1])
+    return f"surv({', '.join(texts)})"
+
+
 def make_survival_bounds(text, read):
     """Return the bounds (N, 2) of ``surv(...)``; `read` returns the numbers (N,) of an expression."""
     texts, meaning = split_survival_call(text)
@@ -35,17 +44,18 @@ def make_survival_bounds(text, read):
     if len(columns) == 1:
         return np.column_stack(columns * 2)
     first, second = columns
-    if meaning == "event" or (meaning is None and np.all((second == 0) | (second == 1))):
-        return make_bounds(first, second, tuple(texts), f"surv({texts[0]}, {_describe_event(texts[1])})")
+    has_codes = bool(np.isin(second, EVENT_CODES_OF_R).all())
+    if meaning == "event" or (meaning is None and (has_codes or np.isin(second, EVENT_CODES).all())):
+        example = f"surv({texts[0]}, {_describe_event(texts[1])})"
+        example += f"; bounds are surv({', '.join(texts)}, 'interval')" if has_codes and meaning is None else ""
+        return make_bounds(first, second, tuple(texts), example)
     bad = first > second
     if bad.any():
         row = int(np.argmax(bad))
         message = (
             f"must have lower <= upper bounds in {text.strip()}, got {first[row]:g} and {second[row]:g} in row {row}"
         )
-        if meaning is None and np.isin(second, EVENT_CODES_OF_R).all():
-            message += f"; {texts[1]} has R's codes of events, 1 and 2: write surv({texts[0]}, {texts[1]} == 2)"
-        elif meaning is None:
+        if meaning is None:
             other = np.argmax((second != 0) & (second != 1))
             message += f"; if {texts[1]} has events it must hold 1 and 0 only, got {second[other]:g} in row {other}"
         raise error_of("formula", f"{message}; else exchange the bounds of this row")

@@ -17,7 +17,7 @@ from cavity.models.linear.evidence import PRIOR_VARIANCE_TARGET
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.many.inputs import ManyInputs, replace_way_out, with_formula
 from cavity.models.many.priors import PriorChoice
-from cavity.models.many.problem import LoneSolution, ManyProblem
+from cavity.models.many.problem import ManyProblem, SingleSolution
 from cavity.models.many.run import check_open_parameters, make_run, refuse_settings, run_many
 from cavity.sources.features import open_features
 
@@ -43,16 +43,16 @@ def fit_many(model, X, Y, names, columns, missing, share, options):
 
 def make_problem(model, rows, resolved, run):
     """Return the `ManyProblem` of a GLM, its checked rows before defaults, and the model with these."""
-    solve_alone = partial(_solve_alone, resolved.model, list_open_parameters(model.likelihood))
+    solve_single = partial(_solve_single, resolved.model, list_open_parameters(model.likelihood))
     choice, no_effects = PriorChoice.of(model, rows, resolved), np.zeros((rows.n, 0))
     prepared = GLMProblem.of(resolved.model, resolved.rows).rows
-    return ManyProblem(model.likelihood, prepared, choice, no_effects, [], np.zeros(0), solve_alone, run)
+    return ManyProblem(model.likelihood, prepared, choice, no_effects, [], np.zeros(0), solve_single, run)
 
 
-def _solve_alone(model, names, rows, settings, run):
-    """Return the `LoneSolution` of the rows of one response; `names` are what is learnt."""
-    lone = GLMProblem.of(replace(model, **settings), Rows(rows.X, rows.y, rows.offset, rows.weights))
-    with run.open(lone.model, {}) as threads:
-        solution = solve(lone, "ep", run, threads, names)
+def _solve_single(model, names, rows, settings, run):
+    """Return the `SingleSolution` of the rows of one response; `names` are what is learnt."""
+    problem = GLMProblem.of(replace(model, **settings), Rows(rows.X, rows.y, rows.offset, rows.weights))
+    with run.open(problem.model, {}) as threads:
+        solution = solve(problem, "ep", run, threads, names)
     root = solution.weights.covariance.full_root()
-    return LoneSolution(solution, np.diag(root**2) if root.ndim == 1 else root @ root.T, np.zeros(0), [])
+    return SingleSolution(solution, np.diag(root**2) if root.ndim == 1 else root @ root.T, np.zeros(0), [])

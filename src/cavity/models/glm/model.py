@@ -25,11 +25,11 @@ from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_un
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
-from cavity.models.glm.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.glm.many_responses import ManyResponses
 from cavity.models.glm.posterior import FITS_WITHOUT_SITES, GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
+from cavity.models.glm.single_posteriors import make_single_posterior, read_rows
 from cavity.models.glm.solution import solve
 from cavity.models.hyperpriors import match_priors
 from cavity.models.linear.defaults import make_scaling_settings, resolve_defaults
@@ -38,7 +38,7 @@ from cavity.models.linear.evidence_search import check_can_learn, check_groups, 
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
-from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
+from cavity.models.many.posterior import POSTERIOR_MAKERS
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
 from cavity.sources.scratch import MOST_IN_MEMORY
@@ -302,9 +302,9 @@ class GLM(ManyResponses, LinearSettings):
 
         Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
         are in memory. EP keeps two numbers a row, from 2^24 rows in files on in scratch files.
-        Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not settle the fit ends without
-        the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more where
-        the scales of columns are wanted.
+        Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not converge the fit ends
+        without the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more
+        where the scales of columns are needed.
 
         A column separates the observations if its coefficient could grow without end and no row would become less
         likely [AA]_: the rows of one class are on one side of those of the other, but for ties; all counts of a dummy
@@ -345,13 +345,13 @@ class GLM(ManyResponses, LinearSettings):
             scan(rows.X, rows.weights, run.job)
             resolved = resolve_defaults(model, rows, observations.names)
             problem = GLMProblem.of(resolved.model, resolved.rows)
-            groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
+            groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.fields["intercept"])
             solution = solve(problem, method, run, threads, names, groups)
             if method == "adf":
                 run.job.report(1, rows=problem.used.n)
         if method == "ep":
             solution.fit.warn(run)
-            warn_of_separation(model, rows, observations.names, resolved.kept["intercept"])
+            warn_of_separation(model, rows, observations.names, resolved.fields["intercept"])
         return make_posterior(solution, method, **resolved.described(observations), **inputs.labels())
 
 
@@ -407,4 +407,4 @@ def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))
 
 
-LONE_POSTERIOR_MAKERS["glm"] = partial(make_lone_posterior, model_from_settings), read_rows
+POSTERIOR_MAKERS["glm"] = partial(make_single_posterior, model_from_settings), read_rows

@@ -233,7 +233,7 @@ class GLMPosterior(
             order. Where the posterior has `centre`, `spread` or `intercept`, they are the columns before scaling,
             without a column of ones.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False

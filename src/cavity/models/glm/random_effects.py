@@ -3,7 +3,7 @@
 from functools import partial
 
 from cavity.base import arrays
-from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
+from cavity.models.many.posterior import POSTERIOR_MAKERS
 
 MIXED_SETTINGS = (  # that mean the same in both models
     *("likelihood", "prior_mean", "prior_variance", "centre", "priors", "graphs", "integrate", "bins"),
@@ -37,9 +37,9 @@ def fit_mixed(model, X, columns, missing, options, method, learn, prior_groups):
 
 
 def _call_maker(i, *arguments):
-    """Call an entry of `LONE_POSTERIOR_MAKERS` of mixed models, which are there when they are loaded."""
+    """Call an entry of `POSTERIOR_MAKERS` of mixed models, which are there when they are loaded."""
     _load_mixed()
-    return LONE_POSTERIOR_MAKERS["mixed"][i](*arguments)
+    return POSTERIOR_MAKERS["mixed"][i](*arguments)
 
 
-LONE_POSTERIOR_MAKERS.setdefault("mixed", (partial(_call_maker, 0), partial(_call_maker, 1)))
+POSTERIOR_MAKERS.setdefault("mixed", (partial(_call_maker, 0), partial(_call_maker, 1)))

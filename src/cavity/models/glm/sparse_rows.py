@@ -38,7 +38,7 @@ def to_canonical_csr(X):
     if rows.data.dtype != np.float64:
         rows = rows.astype(np.float64)
     canonical = rows.has_canonical_format
-    if not canonical or np.count_nonzero(rows.data) != rows.nnz:
+    if not canonical or not rows.data.all():
         rows = rows.copy()
         rows.sum_duplicates()
         rows.eliminate_zeros()

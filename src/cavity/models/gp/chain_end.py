@@ -144,12 +144,6 @@ class GaussianProcessEndPosterior(ProcessPosterior):
         _, rows, _ = self._reach(X[:, 0])
         return rows @ self.state_mean, gram + rows @ (self.state_covariance - self._stationary) @ rows.T  # (1)
 
-    def _check_noise_is_known(self, request):
-        if self._has_noise:
-            raise ValueError(
-                f"{request} has no meaning where every row had a noise_variance of its own; add yours to predict"
-            )
-
     def update(
         self,
         X: ArrayLike,

@@ -25,7 +25,7 @@ from cavity.models.row_predictions import name_moments, predict_rows
 
 def build_chain_posterior(model, evidence, point, search=None, hyperparameters=None, **labels):
     """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
-    rows, belief, likelihood = evidence.given, point.belief, point.settings.likelihood
+    rows, belief, likelihood = evidence.all_rows, point.belief, point.settings.likelihood
     exact = {}
     if point.fit is None:
         rows_used, left = evidence.rows, belief.complete().curvature / belief.h
@@ -143,7 +143,7 @@ class GaussianProcessChainPosterior(RowsPosterior):
         X : array_like (n, D), data frame, path, list of paths, or Source
             Rows; those of files are read block by block.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
@@ -229,7 +229,7 @@ class GaussianProcessChainPosterior(RowsPosterior):
             log_evidence=self.log_evidence,
             n_samples=self.n_samples,
             has_offset=self.has_offset,
-            _has_noise=self._rows.noise is not None,
+            _has_noise=self._has_noise,
             **shared,
         )
 

@@ -13,8 +13,9 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, check_within_range
 from cavity.base.loop import STOPPED_STATUS
+from cavity.base.public_objects import replace_unchecked
 from cavity.covariances.program import get_program
-from cavity.covariances.slots import compute_gradient
+from cavity.covariances.slots import gather_free_gradient
 from cavity.ep import latent_solver
 from cavity.ep.engine import Engine
 from cavity.ep.fit_result import FitResult
@@ -58,10 +59,11 @@ class Evidence:
     With `first_solver`, that of the first rows for Gaussian noise, there is one matrix unless another one is needed.
     """
 
+    program = None, None  # of the covariance of the last point
     sites = None  # those of the last point: its likelihood with the observations
 
     def __init__(self, likelihood, rows, threads, options, start=None, first_solver=None):
-        self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
+        self.all_rows, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
         self.first_solver = first_solver
@@ -72,6 +74,7 @@ class Evidence:
     def at(self, settings, **options):
         """Return the EvidencePoint of some settings; options replace those of EP."""
         program = get_program(settings.covariance, self.rows.X.shape[1])
+        self.program = settings.covariance, program
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
             self._prepare(program)
             is_exact = isinstance(settings.likelihood, Gaussian)
@@ -118,13 +121,14 @@ class Evidence:
         if self.sites is None or self.sites.likelihood is not settings.likelihood:
             self.sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
         sites = self.sites
-        fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
+        options = replace_unchecked(self.options, **options)
+        fit = Engine(geometry, sites, options, self.start).run()
         if self.start is not None and not fit.converged and fit.status != STOPPED_STATUS:  # sites of settings far away
             self.start, geometry = None, self._make_geometry(base)
-            fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
+            fit = Engine(geometry, sites, options, self.start).run()
         if fit.converged:
             self.start = fit.tau, fit.rho
-        value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
+        value = fit.log_evidence + self.all_rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit)
 
     def _exact(self, settings, program):
@@ -189,7 +193,10 @@ class Evidence:
     def _covariance_gradient(self, point):
         """Return the gradient in the log parameters of the covariance, and the diagonal of that in the matrix."""
         weights = point.geometry.evidence_weights(point.belief)
-        gradient = compute_gradient(point.settings.covariance, self.rows.X, weights, None, self.threads)
+        (covariance, program), X = self.program, self.rows.X
+        if covariance is not point.settings.covariance:
+            program = get_program(covariance := point.settings.covariance, X.shape[1])
+        gradient = gather_free_gradient(covariance, program.contract(X, weights, None, self.threads), X.shape[1])
         return gradient, np.diagonal(weights)
 
     def _likelihood_gradient(self, point, free, weights):
@@ -209,7 +216,7 @@ class Evidence:
 
         def total(likelihood):
             sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
-            return sites.total(m, v) + self.given.log_p_known(likelihood)[1]
+            return sites.total(m, v) + self.all_rows.log_p_known(likelihood)[1]
 
         return differentiate(free, likelihood, total)
 

@@ -189,7 +189,7 @@ class GaussianProcess(LatentProcess):
             larger.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
-            "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
+            "auto" is sequential, but parallel where there is no kernel for the likelihood (or its power), and the
             other one where that finds no fixed point; chains have the parallel one only.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
@@ -247,7 +247,7 @@ class GaussianProcess(LatentProcess):
         1000 rows with Gaussian noise the dense method searches a third first, drawn at random, unless the covariance is
         periodic; where these rows determine all parameters, the search on all rows begins with Newton's step by their
         curvature, and ends at a gradient of 1e-3 nats per standard error. Sites of
-        negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a
+        negative precision (StudentT) are not clamped; when sweeps do not converge, EP's free energy is minimised by a
         double loop, as in `cavity.GLM`; weights are site powers, as there.
 
         Examples

@@ -33,7 +33,7 @@ LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first
 
 def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
     """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
-    belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
+    belief, rows, known_mean = point.belief, evidence.all_rows, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
     status, trace = (CONVERGED_STATUS, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)
@@ -67,10 +67,10 @@ def build_posterior(model, evidence, point, search=None, hyperparameters=None, *
 def compute_latent_means(posterior, X):
     """Return the posterior means of f at checked rows (n, D), of a fit without offsets: the cheap half of `predict`."""
     mean, alpha = compute_prior_means(posterior.model, X), posterior._alpha
-    room = np.empty((min(len(X), ROWS_PER_TASK), len(alpha)))
+    buffer = np.empty((min(len(X), ROWS_PER_TASK), len(alpha)))
     with single_blas():
         for start, stop in split_rows(len(X), ROWS_PER_TASK):
-            cross = room[: stop - start]
+            cross = buffer[: stop - start]
             posterior._compared.cross(X[start:stop], cross)
             mean[start:stop] += cross @ alpha  # (n, U) (U,)
     return mean

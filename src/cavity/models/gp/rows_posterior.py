@@ -158,11 +158,9 @@ class RowsPosterior(IntegratedProcess, SitesPosterior, ProcessPosterior):
             evidence = self._make_evidence(self._rows, threads, start)
             return add_standard_errors(self.hyperparameters, self.model, evidence)
 
-    def _check_noise_is_known(self, request):
-        if self._rows.noise is not None:
-            raise ValueError(
-                f"{request} has no meaning where every row had a noise_variance of its own; add yours to predict"
-            )
+    @property
+    def _has_noise(self):
+        return self._rows.noise is not None
 
     def update(
         self,

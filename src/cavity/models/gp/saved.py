@@ -86,7 +86,7 @@ def _rows(X, y, base, spare, idle, weights=None, noise=None):
     return Rows(X, y, base, weights, noise, idle if np.any(idle) else None)
 
 
-NAMES_OF_PLACES = {"rows_": "_rows.", "prior_mean": "model.mean"}
+PATHS_BY_PREFIX = {"rows_": "_rows.", "prior_mean": "model.mean"}
 RECORD_FORMS = {"_rows": (_stored, _rows)}
 POSTERIOR_RECORD = Record(
     SAVED_ARRAYS,
@@ -97,7 +97,7 @@ POSTERIOR_RECORD = Record(
         _rows_fit,
         _solver_fits,
     ),
-    NAMES_OF_PLACES | {"solver": "_solver"},
+    PATHS_BY_PREFIX | {"solver": "_solver"},
     RECORD_FORMS,
 )
-CHAIN_RECORD = Record(SAVED_ARRAYS, SAVED_SETTINGS, (_rows_fit, _chain_fits), NAMES_OF_PLACES, RECORD_FORMS)
+CHAIN_RECORD = Record(SAVED_ARRAYS, SAVED_SETTINGS, (_rows_fit, _chain_fits), PATHS_BY_PREFIX, RECORD_FORMS)

@@ -31,7 +31,7 @@ from cavity.models.search import (
 )
 from cavity.models.standard_errors import find_covariance, find_standard_errors
 
-MIN_SAMPLED_ROWS = 1000  # from which a search begins on some of the rows
+MIN_ROWS_OF_SAMPLED_SEARCH = 1000  # from which a search begins on some of the rows
 SAMPLE_SHARE = 3  # one of so many rows
 SAMPLE_GAIN = 1e-7  # of the value, at which the search on these ends
 MAX_SAMPLE_VARIANCE = 0.8  # of a free number given these, up to which the first step on all rows is Newton's
@@ -102,9 +102,9 @@ def _search_sample(settings, evidence, objective, points, n_long, bounds, n_star
     """
     n, vector, leaves = evidence.rows.n, objective.vector, list_leaves(settings.covariance)
     is_regression = isinstance(settings.likelihood, Gaussian) and isinstance(evidence, IntegralEvidence)
-    if n <= MIN_SAMPLED_ROWS or not is_regression or any(isinstance(leaf, Periodic) for leaf in leaves):
+    if n <= MIN_ROWS_OF_SAMPLED_SEARCH or not is_regression or any(isinstance(leaf, Periodic) for leaf in leaves):
         return None, {}
-    index = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_SAMPLED_ROWS // 2, n // SAMPLE_SHARE)])
+    index = np.sort(np.random.default_rng(0).permutation(n)[: max(MIN_ROWS_OF_SAMPLED_SEARCH // 2, n // SAMPLE_SHARE)])
     few = Evidence(settings.likelihood, evidence.rows.part(index), evidence.threads, evidence.options)
     sample = Objective(few, vector.part(index))
     begun, others = _rank_starts(evaluate_starts(sample, points, SILENT_JOB), points, n_long, n_starts)
@@ -130,7 +130,7 @@ def warn_if_line(point, rows, columns=None):
     ranges, longest = np.ptp(rows.X, axis=0), []
     for leaf in list_leaves(point.settings.covariance):
         if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
-            lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
+            lengths = zip(leaf._chosen(len(ranges)), leaf._repeat_parameter("lengthscale", len(ranges)), strict=True)
             longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
     if not longest or max(longest)[0] >= 1.0 or np.ptp(rows.y) == 0:  # the best f of a constant y is a constant
         return

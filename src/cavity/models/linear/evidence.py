@@ -23,7 +23,7 @@ from cavity.priors import LogNormal
 
 PRIOR_VARIANCE = "prior_variance"
 PRIOR_VARIANCE_TARGET = PriorTarget(PRIOR_VARIANCE, PRIOR_VARIANCE, LOG_SCALE)
-MIN_SHARE_LEFT = 1e-2  # of the change of a sweep: first ones, from far away, may shrink faster than later ones
+MIN_REMAINING_SHARE = 1e-2  # of the change of a sweep: first ones, from far away, may shrink faster than later ones
 LOG_FACTORS_TO_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 
 
@@ -91,7 +91,7 @@ class FreeFactors(FreeSettings):
         values = np.exp(settings.prior) * np.array(units)
         return names, values.tolist(), np.diag(values)
 
-    def flat(self, x, i, _):
+    def flat(self, x, i, *_):
         """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""
         return "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
 
@@ -156,7 +156,7 @@ class LinearEvidence:
             fit = self._fit(geometry, settings.likelihood, options, "fit without sites")
         if fit.converged and fit.tau is not None:
             self.start = fit.tau, fit.rho
-            self.share_left = find_share_left(fit.trace, self.share_left)
+            self.share_left = estimate_remaining_share(fit.trace, self.share_left)
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
@@ -181,7 +181,7 @@ class LinearEvidence:
         self.start = fit.tau, fit.rho
         return EvidencePoint(settings, fit.log_evidence, fit.belief, geometry, fit, problem)
 
-    def settle_gradient(self, x, tol):
+    def find_converged_gradient(self, x, tol):
         """Return the gradient of log evidence and log prior at a vector by passes; None where fits have to do it."""
         settings = self.vector.unpack(x)
         for _ in range(self.options.max_iter):
@@ -190,7 +190,17 @@ class LinearEvidence:
                 break
             if point.fit.trace["change"][0] <= tol / self.share_left:
                 return find_slopes(self, point)
-        raise ArithmeticError("passes do not settle near the maximum")
+        raise ArithmeticError("passes do not converge near the maximum")
+
+    def estimate_change(self, settings):
+        """Return about how the log evidence of the last point changes to some settings, nan where that is unknown."""
+        return np.nan
+
+    def find_curvature(self, x, free):
+        """Return minus the second derivatives of the log evidence and log prior near a maximum, (k, k), in some free
+        numbers; None where gradients have to show them.
+        """
+        return None
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from."""
@@ -271,7 +281,7 @@ class LinearEvidence:
         return total, {name: scales[name] * slope + other for name, other in others if name in scales}
 
 
-def find_share_left(trace, last):
+def estimate_remaining_share(trace, last):
     """Return the share of the change of a sweep that sweeps after it would add, from the trace of a fit.
 
     Sweeps near a fixed point contract: changes that shrink by a rate r leave r/(1 - r) of the last one. Of one sweep
@@ -283,7 +293,7 @@ def find_share_left(trace, last):
     if len(changes) < 2:
         return last
     rate = float(np.max(changes[1:] / changes[:-1]))
-    return float(np.clip(rate / (1.0 - rate), MIN_SHARE_LEFT, 1.0)) if rate < 1.0 else 1.0
+    return float(np.clip(rate / (1.0 - rate), MIN_REMAINING_SHARE, 1.0)) if rate < 1.0 else 1.0
 
 
 def find_slopes(evidence, point):

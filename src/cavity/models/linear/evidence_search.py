@@ -50,10 +50,13 @@ MAX_SAMPLED_COLUMNS = 1 << 9  # up to which that many rows are enough
 MAX_SAMPLE_VARIANCE = 0.25  # of a free number given some rows
 NEWTON_FINER = 0.1  # of tolerances, as the last of Newton's steps is not checked by another gradient
 MOVED_TOL = 1e-4  # of the fit after passes that numbers moved with: errors of its gradient are that in standard errors
+INFORMED_TOL = 1e-5  # of that of a mixed model, which has more effects
 SAMPLE_GAIN = 1e-7  # of the value, at which the search on some rows ends: within 0.1 of their sd
+LEAST_SAMPLE_STEP = 0.5  # in units of certainty: the last one of passes over some rows
 PASSES_STAGE = "passes"  # the stage of a search that moves with passes of EP
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
+SMALL_CHANGE = 1e-4  # nats of the evidence at given sites, where these would hardly move
 MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
 MAX_LAST_STEPS, MAX_LAST_LENGTH, LAST_LENGTH = 3, 0.1, 1e-5  # of Newton's steps after a search, in standard errors
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
@@ -172,7 +175,8 @@ def maximise_evidence(evidence, starts, job, sample=None):
     if moved is not None:
         start, objective.slope, root = moved.x, moved.slope, moved.root
     if start is not None:
-        options = {} if moved is None else {"tol": max(MOVED_TOL, evidence.options.tol)}
+        tol = max(MOVED_TOL if sample is not None else INFORMED_TOL, evidence.options.tol)
+        options = {} if moved is None else {"tol": tol}
         evaluate_starts(objective, [start], job.stage(STARTING_STAGE), moved is None, **options)
     if not objective.values:
         start, root = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE)), None
@@ -181,7 +185,7 @@ def maximise_evidence(evidence, starts, job, sample=None):
     value, x, status = search.maximise(objective, [start], bounds, job, len(starts), root=root, least=least)
     if status == CONVERGED_STATUS:
         stage = job.stage("standard errors")
-        slopes = None if root is None else objective.slopes_at(x)
+        slopes = None if root is None else objective.recall(x)[1]
         covariance, has_error, note = _find_covariance(objective, x, bounds, value, stage, slopes)
         if root is not None:  # what Newton's steps with the curvature of some rows have left
             x = np.clip(x - covariance @ slopes, *bounds.T)
@@ -254,11 +258,19 @@ def _move_from_afar(evidence, objective, starts, bounds, job):
     stage, x = job.stage(PASSES_STAGE), np.clip(evidence.vector.start(0.0, starts[0]), *bounds.T)
     if len(starts) > 1:
         x = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
-    moved = move_with_passes(evidence, x, None, bounds, stage)
+    few = evidence.sample_rows()
+    first = None if few is None else move_with_passes(few, x, None, bounds, stage, LEAST_SAMPLE_STEP)
+    if first is not None:
+        x, stage = first.x, job.stage(PASSES_STAGE)
+        evidence.start_from(few)
+    n_first = 1 if first is None else 2
+    moved = None if job.stopped else move_with_passes(evidence, x, None, bounds, stage, first_passes=n_first)
     if moved is None:
         evidence.start = None
     else:
         objective.steepness, objective.finer = moved.steepness, NEWTON_FINER
+        if first is not None:
+            objective.steepness = np.maximum(first.steepness, moved.steepness)
     return moved
 
 
@@ -369,32 +381,44 @@ def _find_covariance(objective, x, bounds, value, job, slopes=None):
     vector, evaluations = objective.vector, objective.evaluations
     if len(x) > MAX_STANDARD_ERRORS:
         return *_know_nothing(len(x)), f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
-    is_flat, names = partial(_is_flat, evaluations, x, bounds, value), vector.describe(vector.unpack(x))[0]
+    is_flat, names = partial(_is_flat, evaluations, x, bounds, value, set()), vector.describe(vector.unpack(x))[0]
     return find_covariance(evaluations, x, bounds, names, is_flat, job, slopes)
 
 
-def _is_flat(evaluations, x, bounds, value, i):
-    """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false."""
+def _is_flat(evaluations, x, bounds, value, flat, i):
+    """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false.
+
+    Numbers of which that is so are added to the set `flat`.
+    """
     vector = evaluations.vector
     signs = (-1.0, 1.0) if x[i] - bounds[i, 0] <= bounds[i, 1] - x[i] else (1.0, -1.0)  # to the nearer bound first
     for sign in signs if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
         further[i] = np.clip(x[i] + sign * FAR_LOG_STEP, *bounds[i])
-        try:
-            point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
-        except (ArithmeticError, np.linalg.LinAlgError):
-            continue
-        log_density = point.log_evidence + vector.log_prior(point.settings)[0]
-        if point.converged and -log_density <= value + MIN_FALL_NATS:
+        settings = vector.unpack(further)
+        change = evaluations.evidence.estimate_change(settings)
+        if abs(change) <= SMALL_CHANGE:  # no other sites, then
+            change += vector.log_prior(settings)[0] - vector.log_prior(vector.unpack(x))[0]
+        else:
+            try:
+                point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
+            except (ArithmeticError, np.linalg.LinAlgError):
+                continue
+            change = point.log_evidence + vector.log_prior(settings)[0] + value if point.converged else -np.inf
+        if change >= -MIN_FALL_NATS:
             if i >= vector.n_prior or vector.warns_of_flat:
-                _warn_flat(vector, x, i, sign)
+                _warn_flat(vector, x, i, sign, flat)
+            flat.add(i)
             return True
     return False
 
 
-def _warn_flat(vector, x, i, sign):
+def _warn_flat(vector, x, i, sign, earlier):
     if i < vector.n_prior:
-        name, end, limit = vector.flat(x, i, sign)
+        description = vector.flat(x, i, sign, earlier)
+        if description is None:
+            return
+        name, end, limit = description
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, end = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"

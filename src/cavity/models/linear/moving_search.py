@@ -5,6 +5,13 @@ sites are from it, which a pass makes far smaller. So free numbers and sites mov
 by the curvature, which changes of the gradient make that of all rows (Broyden, Fletcher, Goldfarb and Shanno's
 formula). Mixed models have information in place of the curvature of some rows, and may begin anywhere. What comes out
 are first values and sites for a search around fits, which ends after one where they are right.
+
+A log evidence like -k l - S exp(-2 l)/2 in the log l of the standard deviation of k effects, S the sum of their
+squares, has Newton's step d = (1 - k exp(2 l)/S)/2, from which its maximum is
+
+    log(S/k)/2 - l = -log(1 - 2 d)/2                                                                               (1)
+
+away: the step in the log of a standard deviation, from afar.
 """
 
 from dataclasses import dataclass
@@ -19,6 +26,7 @@ MAX_PASSES = 8  # from the maximum of some rows on; three or four are usual
 MAX_PASSES_FROM_AFAR = 30  # six to twelve are usual
 MAX_STEP = 10.0  # units of certainty; that of some rows is a third of that of all
 MAX_LOG_STEP = 2.0  # of each free number, from afar
+MAX_NEWTON_STEP = 0.4  # upwards, of the log of a standard deviation
 INFORMED_STEP = 0.1  # of a free number, after which the information is found again
 DIFFERENCE_STEP = 1e-4  # of a free number, in differences of the slopes of log priors
 LEAST_CURVATURE = 1e-2  # in nats per square of a free number, of information
@@ -39,7 +47,7 @@ class MovedSettings:
     steepness: np.ndarray  # the largest slope of each free number, see `find_unexplored_points`
 
 
-def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
+def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB, least=LEAST_NEWTON_STEP, first_passes=1):
     """Return the `MovedSettings` near the maximum of a log evidence, or None.
 
     Parameters
@@ -54,6 +62,10 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         Of the free numbers.
     job : Job, optional
         Gets an event after every pass.
+    least : float, optional
+        The step, in units of certainty, with which it ends.
+    first_passes : int, default 1
+        Passes before the first step, without a root.
 
     Returns
     -------
@@ -62,8 +74,11 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         most passes.
     """
     inverse, last, steepness, sizes = None if root is None else root @ root.T, None, np.zeros(len(x)), []
-    if root is None and evidence.pass_at(evidence.vector.unpack(x)) is None:
-        return None
+    if root is None:
+        starts = (evidence.vector.start(factor, evidence.vector.likelihood) for factor in (0.0, 1.0))
+        are_logs = np.not_equal(*starts)  # of standard deviations
+        if any(evidence.pass_at(evidence.vector.unpack(x)) is None for _ in range(first_passes)):
+            return None
     for number in range(1, 1 + (MAX_PASSES_FROM_AFAR if root is None else MAX_PASSES)):
         informs = root is None and (last is None or bool(np.max(np.abs(x - last[0])) > INFORMED_STEP))
         point = evidence.pass_at(evidence.vector.unpack(x), informs)
@@ -72,10 +87,10 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
             return None
         change = 0.0 if point.fit is None else float(point.fit.trace["change"][0])
         if informs:
-            information = point.information + _find_prior_information(evidence.vector, x)
+            information = point.information + find_prior_information(evidence.vector, x)
             if not np.isfinite(information).all():
                 return None
-            inverse = _invert_information(information)
+            inverse, flat = _invert_information(information), np.diagonal(information) < LEAST_CURVATURE
         elif last is not None:
             inverse = _update_inverse(inverse, x - last[0], last[1] - slopes, change)
         step = inverse @ slopes
@@ -86,10 +101,14 @@ def move_with_passes(evidence, x, root, bounds, job=SILENT_JOB):
         steepness = np.maximum(steepness, np.abs(slopes))
         if job.report(number, change=size):
             return None
-        short = step * min(1.0, MAX_STEP / max(size, MAX_STEP))
-        step = short if root is not None else np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
+        if root is None:
+            step = np.where(are_logs, -0.5 * np.log(1.0 - 2.0 * np.minimum(step, MAX_NEWTON_STEP)), step)  # (1)
+            step = np.where(flat, np.sign(slopes) * MAX_LOG_STEP, step)  # effects that vanish: as far as steps go
+            step = np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
+        else:
+            step = step * min(1.0, MAX_STEP / max(size, MAX_STEP))
         last, x = (x, slopes), np.clip(x + step, *bounds.T)
-        if _has_arrived(sizes if root is not None else [size], change):
+        if _has_arrived(sizes, change) if root is not None else _is_near(sizes, change, least):
             return MovedSettings(x, largest, np.linalg.cholesky(inverse), steepness)
     return None
 
@@ -104,13 +123,19 @@ def _has_arrived(sizes, change):
     return next_size <= MAX_NEXT_STEP and change <= MAX_CHANGE_BEFORE_FITS
 
 
+def _is_near(sizes, change, least):
+    """Whether the last step from afar, or the next one as in `_has_arrived`, is at most the least one."""
+    next_size = sizes[-1] * min(1.0, sizes[-1] / sizes[-2]) if len(sizes) > 1 else sizes[-1]
+    return next_size <= least and change <= MAX_BELIEF_CHANGE
+
+
 def _invert_information(information):
     """Return the inverse of information, of which curvatures below LEAST_CURVATURE count as that."""
     values, vectors = np.linalg.eigh(information)
     return (vectors / np.maximum(values, LEAST_CURVATURE)) @ vectors.T
 
 
-def _find_prior_information(vector, x):
+def find_prior_information(vector, x):
     """Return minus the second derivatives of the log density of the free numbers, by differences."""
     n = len(vector.log_prior(vector.unpack(x))[1])
     out = np.zeros((len(x), len(x)))

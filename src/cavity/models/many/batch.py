@@ -70,7 +70,7 @@ class BatchState:
         return replace(self, **{f.name: _take(getattr(self, f.name), index) for f in fields(self)})
 
 
-def find_rest_slope(features):
+def find_converged_slope(features):
     """Return the slope of the log evidence that counts as none: that of sums over many rows is not exact."""
     return max(CONVERGED_SLOPE, SLOPE_ROUNDING * len(features))
 
@@ -220,7 +220,7 @@ class BatchSolver:
         self.features, self.sites, self.base, self.scale = features, sites, base, scale
         self.groups, self.priors, self.run = groups, priors, run
         self.n_parameters = sites.free.size
-        self.least_slope = find_rest_slope(features)
+        self.least_slope = find_converged_slope(features)
         self.tol = max(TOLERANCE_SHARE * run.tol, min(run.tol, MIN_TOLERANCE))
 
     def solve(self, free):

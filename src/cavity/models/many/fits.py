@@ -136,8 +136,8 @@ def fit_responses(problem, inputs, threads, job, scale_factors=None, make_priors
     fit = BatchFit(problem, problem.features(), scale_factors, make_priors or partial(_make_flat_priors, problem))
     stages = [job.substage(f"responses from {low}") for low, _ in spans]
     saved = [stage.restore(ResponseFits) for stage in stages]
-    left = [span for span, part in zip(spans, saved, strict=True) if part is None]
-    parts = inputs.map_blocks(fit, left, threads)
+    missing_spans = [span for span, part in zip(spans, saved, strict=True) if part is None]
+    parts = inputs.map_blocks(fit, missing_spans, threads)
     for done, (span, stage, part) in enumerate(zip(spans, stages, saved, strict=True), 1):
         if part is None:
             part = next(parts)
@@ -213,21 +213,21 @@ class BatchFit:
             data = checked[index], offset[index], observed[index]
             _fit_batch(problem, self.features, data, mean[part], scale[part], priors, fits, index)
         for number in np.flatnonzero(fits.status == LEFT_STATUS):
-            self._fit_alone(fits, number, checked[number], offset[number], observed[number])
+            self._fit_single(fits, number, checked[number], offset[number], observed[number])
         return fits
 
-    def _fit_alone(self, fits, number, y, offset, observed):
+    def _fit_single(self, fits, number, y, offset, observed):
         """Fit a response that its batch has left, as `fit` does."""
         rows, priors = replace(self.problem.rows, y=y, offset=offset), self.make_priors(fits.level[number, None])
         with collect_warnings() as messages:  # the status has their texts
             try:
-                lone = self.problem.fit_alone(rows, observed, self.scale_factors, priors)
+                single = self.problem.fit_single(rows, observed, self.scale_factors, priors)
             except (ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
                 fits.status[number] = str(error)
                 return
-        fits.mean[number], fits.covariance[number] = lone.mean, _pack(lone.covariance[None])[0]
+        fits.mean[number], fits.covariance[number] = single.mean, _pack(single.covariance[None])[0]
         for name in ("log_evidence", "n_iter", "status", "free", "prior_sd"):
-            getattr(fits, name)[number] = getattr(lone, name)
+            getattr(fits, name)[number] = getattr(single, name)
         if any(message.startswith(FLAT_NOISE_STATUS.partition(":")[0]) for message in messages):
             fits.status[number] = FLAT_NOISE_STATUS
 

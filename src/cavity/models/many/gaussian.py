@@ -23,7 +23,7 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.linear.evidence_search import MIN_FALL_NATS
-from cavity.models.many.batch import MAX_NEWTON_STEP, BatchSolution, find_held, find_rest_slope
+from cavity.models.many.batch import MAX_NEWTON_STEP, BatchSolution, find_converged_slope, find_held
 from cavity.models.many.beliefs import factorise
 from cavity.models.search import FAR_LOG_STEP
 from cavity.models.standard_errors import MIN_STANDARD_CURVATURE
@@ -84,7 +84,7 @@ class GaussianSolver:
         self.gram = np.matmul(np.swapaxes(rows, 1, 2), rows)
         self.total = np.sum(np.atleast_2d(weights), axis=1)
         self.scale, self.noise_variance, self.groups = scale, noise_variance, groups
-        self.priors, self.max_iter, self.least_slope = priors, max_iter, find_rest_slope(features)
+        self.priors, self.max_iter, self.least_slope = priors, max_iter, find_converged_slope(features)
         self.first = _find_diagonal_block(self.gram, groups)
         self.members = np.zeros((features.shape[1], len(groups)))
         for j, group in enumerate(groups):

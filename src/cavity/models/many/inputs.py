@@ -63,15 +63,15 @@ class ManyInputs:
         columns = dict(columns)
         trials = columns.pop("trials")
         if (trials is not None) != likelihood.takes_trials:
-            verb = "are wanted by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
+            verb = "are required by" if likelihood.takes_trials else "are of successes, as those of binomial, not of"
             got = "None" if trials is None else type(trials).__name__
             raise arrays.error_of("trials", f"{verb} {type(likelihood).__name__}, got {got}")
         annotated = split_annotated(X) if Y is None else None
         if Y is None and annotated is None:
             raise arrays.error_of("Y", "must be a matrix with a column for each response, got None", TypeError)
         if annotated is not None:
-            X, Y, known = annotated
-            names = known if names is None else names
+            X, Y, own_names = annotated
+            names = own_names if names is None else names
         responses = ResponseMatrix.open(Y, "Y", names)
         others = {name: columns[name] for name in ROW_ARGUMENTS if np.ndim(columns[name]) == 2} | {"trials": trials}
         if "exposure" in others and not likelihood.takes_exposure:

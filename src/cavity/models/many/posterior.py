@@ -34,7 +34,7 @@ from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 from cavity.models.many import parquet
 
 # by `model_kind`: functions (posteriors, number) and (posteriors, X, groups, levels, offset, exposure) of the families
-LONE_POSTERIOR_MAKERS: dict[str, Any] = {}
+POSTERIOR_MAKERS: dict[str, Any] = {}
 
 
 def find_false_sign_rates(mean, sd):
@@ -45,8 +45,8 @@ def find_false_sign_rates(mean, sd):
 
 def find_s_values(rates):
     """Return the mean of all rates up to each, in increasing order: the rate of wrong signs among these [S]_."""
-    out, known = np.full(len(rates), np.nan), np.flatnonzero(np.isfinite(rates))
-    order = known[np.argsort(rates[known], kind="stable")]
+    out, finite = np.full(len(rates), np.nan), np.flatnonzero(np.isfinite(rates))
+    order = finite[np.argsort(rates[finite], kind="stable")]
     out[order] = np.cumsum(rates[order]) / np.arange(1, len(order) + 1)
     return out
 
@@ -65,9 +65,9 @@ def _fits(stored, settings, sizes):
     for name, axis in (("parameter_names", "h"), ("shared_names", "s")):
         if len(settings.get(name, ())) != sizes.get(axis, 0):
             return f"setting {name!r} must be as many as there are values, {sizes.get(axis, 0)}"
-    learnt, known = settings["parameter_names"], list_open_parameters(settings["likelihood"])
-    if tuple(learnt[: len(known)]) != known or (settings["model_kind"] == "glm" and len(learnt) > len(known)):
-        return f"setting 'parameter_names' must be those that are open in the likelihood, {', '.join(known) or 'none'}"
+    learnt, free = settings["parameter_names"], list_open_parameters(settings["likelihood"])
+    if tuple(learnt[: len(free)]) != free or (settings["model_kind"] == "glm" and len(learnt) > len(free)):
+        return f"setting 'parameter_names' must be those that are open in the likelihood, {', '.join(free) or 'none'}"
     infinite = next((name for name, array in stored.items() if array.dtype.kind == "f" and np.isinf(array).any()), None)
     return None if infinite is None else f"array {infinite!r} must not be infinite"
 
@@ -193,10 +193,10 @@ class ManyPosterior(Posterior):
     def _number(self, response):
         """Return the number of a response by its number or its name."""
         if isinstance(response, str):
-            found = np.flatnonzero(self.names == response)
-            if not found.size:
+            indices = np.flatnonzero(self.names == response)
+            if not indices.size:
                 raise arrays.error_of("response", f"must be a name of a response or its number, got {response!r}")
-            return int(found[0])
+            return int(indices[0])
         number = arrays.check_integer(response, "response", low=-len(self))
         if number >= len(self):
             raise arrays.error_of("response", f"must be below {len(self)}, the number of responses, got {number}")
@@ -303,7 +303,7 @@ class ManyPosterior(Posterior):
         if not self.has_posterior[number]:
             message = f"must have a posterior, got {str(self.names[number])!r}: {self.status[number]}"
             raise arrays.error_of("response", message)
-        return LONE_POSTERIOR_MAKERS[self.model_kind][0](self, number)
+        return POSTERIOR_MAKERS[self.model_kind][0](self, number)
 
     def predict(
         self,
@@ -326,7 +326,7 @@ class ManyPosterior(Posterior):
             "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
@@ -342,8 +342,8 @@ class ManyPosterior(Posterior):
         """
         if not self.has_posterior.any():
             raise arrays.error_of("X", "cannot be predicted: no response has a posterior")
-        rows, known, more = LONE_POSTERIOR_MAKERS[self.model_kind][1](self, X, groups, levels, offset, exposure)
-        mean = np.matmul(rows, self.mean[:, :, None])[:, :, 0] + (0.0 if known is None else known)
+        rows, offsets, more = POSTERIOR_MAKERS[self.model_kind][1](self, X, groups, levels, offset, exposure)
+        mean = np.matmul(rows, self.mean[:, :, None])[:, :, 0] + (0.0 if offsets is None else offsets)
         variance = [np.sum(self._covariance * _pair_weights(row), axis=1) for row in rows]
         return mean, np.array(variance).T + more
 

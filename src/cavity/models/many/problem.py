@@ -41,8 +41,8 @@ class ManyProblem:
         Columns of [X, effects] by random effects whose variance is learnt.
     effect_scale : ndarray (L,)
         Prior standard deviations of random effects that are given; 1 for those that are learnt.
-    solve_alone : callable
-        solve_alone(rows, settings, run) returns a `LoneSolution` of one response under settings of its prior.
+    solve_single : callable
+        solve_single(rows, settings, run) returns a `SingleSolution` of one response under settings of its prior.
     run : Options
         Those of EP.
     merger : RowMerger or None
@@ -61,7 +61,7 @@ class ManyProblem:
     effects: np.ndarray
     groups: list
     effect_scale: np.ndarray
-    solve_alone: Callable
+    solve_single: Callable
     run: Any
     merger: Any = None
     drops_missing: bool = False
@@ -118,8 +118,8 @@ class ManyProblem:
         """Return pairs (numbers, `MergedResponses` or None) of responses whose sites stand for the same rows."""
         return [(np.arange(len(y)), None)] if self.merger is None else self.merger.split(y, offset, observed)
 
-    def fit_alone(self, rows, observed, scale_factors, priors):
-        """Return the `LoneFit` of the observed rows of a response, with factors on its prior sds or None."""
+    def fit_single(self, rows, observed, scale_factors, priors):
+        """Return the `SingleFit` of the observed rows of a response, with factors on its prior sds or None."""
         if observed.all():
             mean, variance = self.choice.of_response(rows.y, rows.offset)
         else:
@@ -127,7 +127,7 @@ class ManyProblem:
             rows = replace(rows, weights=np.where(observed, rows.weight(), 0.0))
         settings = {"prior_mean": mean, "priors": self.priors_by_name | priors.by_name(self.names) or None}
         settings["prior_variance"] = variance if scale_factors is None else variance * scale_factors**2
-        return LoneFit.of(self.solve_alone(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self)
+        return SingleFit.of(self.solve_single(rows, settings, replace(self.run, n_threads=1, job=SILENT_JOB)), self)
 
     def with_priors(self, priors, targets, variance_names=()):
         """Return the problem with the priors of a model, which may be of targets and of the likelihood; see `fit`."""
@@ -144,7 +144,7 @@ class ManyProblem:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoneSolution:
+class SingleSolution:
     """A solution of `fit`, and what its family has of the effects."""
 
     solution: Any
@@ -154,7 +154,7 @@ class LoneSolution:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoneFit:
+class SingleFit:
     """The outcome of one response that was fitted alone."""
 
     mean: np.ndarray  # (M,): of the weights and random effects
@@ -166,16 +166,16 @@ class LoneFit:
     free: np.ndarray  # (k,): free numbers of what was learnt
 
     @classmethod
-    def of(cls, lone, many):
-        """Return the outcome of a `LoneSolution` of a `ManyProblem`."""
-        solution = lone.solution
+    def of(cls, single, many):
+        """Return the outcome of a `SingleSolution` of a `ManyProblem`."""
+        solution = single.solution
         problem, fit, likelihood = solution.problem, solution.fit, solution.problem.model.likelihood
         return cls(
             mean=solution.weights.mean,
-            covariance=lone.covariance,
-            prior_sd=np.append(problem.prior.find_scales(many.prior), np.sqrt(lone.effect_variances)),
+            covariance=single.covariance,
+            prior_sd=np.append(problem.prior.find_scales(many.prior), np.sqrt(single.effect_variances)),
             log_evidence=fit.log_evidence + problem.rows.log_p_known(likelihood)[1],
             n_iter=fit.n_iter,
             status=fit.outcome(solution.searched)["status"],
-            free=np.append(FreeParameters(likelihood, many.names).pack(likelihood), np.log(lone.learnt_variances)),
+            free=np.append(FreeParameters(likelihood, many.names).pack(likelihood), np.log(single.learnt_variances)),
         )

@@ -94,12 +94,12 @@ def make_posterior(problem, inputs, fits, shared, names, model_kind, labels, eff
     for j, name in enumerate(learnt):
         unpack = PARAMETER_DOMAINS[problem.likelihood.parameters[name]].unpack
         values[:, j] = [unpack(free[j : j + 1], 1.0) for free in fits.free]
-    known = {}
+    shared_values = {}
     for j in shared.parameters:
-        known |= {f"median({learnt[j]})": np.exp(shared.centre[j]), f"sd(log({learnt[j]}))": shared.sd[j]}
+        shared_values |= {f"median({learnt[j]})": np.exp(shared.centre[j]), f"sd(log({learnt[j]}))": shared.sd[j]}
         if j in shared.trends:
-            known[f"level(half {learnt[j]})"] = np.exp(shared.rise[j])
-    known |= {f"factor(prior sd of {names[j]})": shared.factors[j] for j in shared.weights}
+            shared_values[f"level(half {learnt[j]})"] = np.exp(shared.rise[j])
+    shared_values |= {f"factor(prior sd of {names[j]})": shared.factors[j] for j in shared.weights}
     fields = ("columns", "roles", "centre", "spread", "intercept", "coding")
     return ManyPosterior(
         model_kind=model_kind,
@@ -118,8 +118,8 @@ def make_posterior(problem, inputs, fits, shared, names, model_kind, labels, eff
         n_observed=fits.n_observed,
         has_offset=problem.rows.has_offset or inputs.has_offset,
         effect_names=tuple(effect_names),
-        shared_names=tuple(known),
-        shared_values=np.array([*known.values()]) if known else None,
+        shared_names=tuple(shared_values),
+        shared_values=np.array([*shared_values.values()]) if shared_values else None,
         _covariance=fits.covariance,
         **{name: labels.get(name) for name in fields},
     )

@@ -6,7 +6,7 @@ from cavity.base.lazy_scipy import sparse
 from cavity.linalg.coded_rows import MAX_CODES, CodedRows
 
 MAX_TABLE_SHARE = 32  # entries of all tables of pairs of codes for each row: beyond it rows take less time
-SAMPLE_ROWS = 1 << 12  # that tell whether a column has many different values
+SAMPLE_ROWS = 1 << 12  # which decide whether a column has many different values
 
 
 def code_effects(layout, X, values):

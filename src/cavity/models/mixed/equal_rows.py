@@ -47,6 +47,10 @@ class SiteRows:
     firsts: np.ndarray
     signs: np.ndarray | None = None
 
+    def part(self, index):
+        """Return some of the sites, where none are of merged rows."""
+        return SiteRows(None, self.rows.part(index), self.matrix[index], self.firsts[index])
+
     def make_sites(self, likelihood, power=1.0):
         """Return the sites under a likelihood of the rows."""
         if self.merged is None:
@@ -168,6 +172,9 @@ def find_first_equal(matrix, offset, signs, may_merge):
         mix = _mix(data.view(np.uint64) ^ (matrix.indices[entries].astype(np.uint64) * HASH_FACTORS[0]))
         hashes = _mix(np.add.reduceat(mix, ends[part] - entries.start) ^ offset[part].view(np.uint64))
         keys[part] = np.where(may_merge[part], hashes, keys[part])
+    ordered = np.sort(keys)
+    if np.all(ordered[1:] != ordered[:-1]):  # no two rows are equal
+        return own
     _, firsts, inverse = np.unique(keys, return_index=True, return_inverse=True)
     first = firsts[inverse]
     first = np.where((lengths[first] == lengths) & (offset[first] == offset) & may_merge & may_merge[first], first, own)

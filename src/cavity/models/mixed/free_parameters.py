@@ -1,7 +1,9 @@
 """Free numbers of the priors of terms: of a covariance matrix of random effects, of the parameters of other terms.
 
-A covariance matrix is V = C C' with C = U diag(exp(l)) B: U the units of the effects, B unit lower triangular. Its free
-numbers are l and the entries of B below the diagonal: whatever they are V is proper, and its scale is in l alone.
+A covariance matrix is V = C C', C lower triangular. Its free numbers are the logs l of the standard deviations in the
+units u of the effects, and z = artanh r of the correlations r of two effects given those before both: with the r_im of
+row i, C_ij = u_i exp(l_i) r_ij prod_{m<j} sqrt(1 - r_im^2), where r_ii = 1. Whatever they are V is proper. Where
+effects determine each other z alone goes to infinity, and the log evidence does not change with it there.
 """
 
 import numpy as np
@@ -13,7 +15,6 @@ from cavity.models.evaluations import WIDE_LOG_SD
 from cavity.priors.densities import LogNormal
 from cavity.priors.deviations import PC
 
-MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
 MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6, and of a share, 1 - 8e-7
 
 
@@ -31,11 +32,12 @@ class FreeCovariance:
         return {name: PC(upper * unit) for name, unit in zip(self.names, self.units, strict=False)}
 
     def factor(self, x):
-        """exp(l) in units, (k,), and C (k, k)."""
-        triangle = np.eye(self.k)
-        triangle[self.below] = x[self.k :]
-        scale = self.units * np.exp(x[: self.k])
-        return scale, scale[:, None] * triangle
+        """Correlations r (k, k), 1 on the diagonal, the products of sqrt(1 - r_im^2) before each, and C (k, k)."""
+        r, left = np.eye(self.k), np.eye(self.k)
+        r[self.below] = np.tanh(x[self.k :])
+        left[self.below] = 1.0 / np.cosh(x[self.k :])
+        before = np.cumprod(np.column_stack([np.ones(self.k), left[:, :-1]]), axis=1)
+        return r, before, (self.units * np.exp(x[: self.k]))[:, None] * r * before
 
     def start(self, log_sd):
         """The free numbers of effects without correlations, whose sd in their units has a log."""
@@ -43,26 +45,29 @@ class FreeCovariance:
 
     def bounds(self):
         """(low, high) of every free number."""
-        far = 0.5 * np.log(PARAMETER_RANGE)
-        highest = np.repeat([far, np.inf], [self.k, self.size - self.k])
+        highest = np.repeat([0.5 * np.log(PARAMETER_RANGE), MAX_FISHER_Z], [self.k, self.size - self.k])
         return np.column_stack([-highest, highest])
 
     def pack(self, covariance):
         """The free numbers of V."""
         factor = np.linalg.cholesky(covariance / self.units / self.units[:, None])
-        diagonal = np.diagonal(factor)
-        return np.append(np.log(diagonal), (factor / diagonal[:, None])[self.below])
+        left = np.sqrt(np.cumsum(factor[:, ::-1] ** 2, axis=1))[:, ::-1]  # of row i from column j on
+        i, j = self.below
+        return np.append(np.log(left[:, 0]), np.arcsinh(factor[i, j] / left[i, j + 1]))
 
     def unpack(self, x):
         """V."""
-        factor = self.factor(x)[1]
+        factor = self.factor(x)[-1]
         return factor @ factor.T
 
     def slopes(self, x, by_covariance):
         """Derivatives in the free numbers of what has these in V, a symmetric matrix: G with d = tr(G dV)."""
-        scale, factor = self.factor(x)
+        r, before, factor = self.factor(x)
         by_factor = 2.0 * by_covariance @ factor  # tr(G (dC C' + C dC')) = 2 tr(C' G dC)
-        return np.append(np.sum(by_factor * factor, axis=1), (scale[:, None] * by_factor)[self.below])
+        shares = by_factor * factor
+        after = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1] - shares  # of the columns after each
+        own = by_factor * (self.units * np.exp(x[: self.k]))[:, None] * before * (1.0 - r**2)
+        return np.append(np.sum(shares, axis=1), (own - r * after)[self.below])
 
     def describe(self, x):
         """Standard deviations and then correlations, and their derivatives in the free numbers."""
@@ -77,15 +82,15 @@ class FreeCovariance:
             slopes_of[row] = moved - correlation[i, j] * (slopes_of[i] / sd[i] + slopes_of[j] / sd[j])
         return [*sd.tolist(), *correlation[self.below].tolist()], slopes_of
 
-    def vanishes(self, x, i):
-        """Whether the part of effect i that those before it do not explain is nothing beside its sd."""
-        sd = np.sqrt(np.diagonal(self.unpack(x)))
-        return i < self.k and self.factor(x)[1][i, i] < MIN_OWN_SHARE * sd[i]
+    def correlated_effects(self, i):
+        """The numbers of the effects that a free number correlates, () for that of a standard deviation."""
+        return tuple(int(side[i - self.k]) for side in self.below) if i >= self.k else ()
 
     def log_prior(self, x):
         """log |V|/2, which keeps away from zero, and its slopes."""
-        sign_and_log = np.linalg.slogdet(self.unpack(x))
-        return 0.5 * sign_and_log[1], np.append(np.ones(self.k), np.zeros(self.size - self.k))
+        z = x[self.k :]
+        value = np.sum(x[: self.k] + np.log(self.units)) - np.sum(np.log(np.cosh(z)))
+        return float(value), np.append(np.ones(self.k), -np.tanh(z))
 
 
 class FreeTermParameters:
@@ -152,9 +157,9 @@ class FreeTermParameters:
         slopes = np.diag([parameter.slope(number) for parameter, number in pairs]).reshape(self.size, self.size)
         return [parameter.value(number) for parameter, number in pairs], slopes
 
-    def vanishes(self, x, i):
-        """Whether effects determine each other: these do not."""
-        return False
+    def correlated_effects(self, i):
+        """The numbers of the effects that a free number correlates: none."""
+        return ()
 
     def log_prior(self, x):
         """The log of the standard deviations, which keeps them away from zero, and its slopes."""

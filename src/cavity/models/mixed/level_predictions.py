@@ -11,6 +11,7 @@ from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.models.latent_posterior import Predictions
 from cavity.models.mixed.group_columns import LEVEL_CHOICES
 from cavity.models.mixed.row_readers import NewRows
+from cavity.models.model_check import ModelCheck
 from cavity.models.row_predictions import name_moments, predict_rows
 
 
@@ -35,12 +36,12 @@ class LevelPredictions(Predictions):
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         without : str or sequence of str, default ()
             Names of terms that are left out, with the fixed effects that belong to them: of `terms` and
-            `structured_terms`. Their columns are wanted all the same.
+            `structured_terms`. Their columns are required all the same.
 
         Returns
         -------
         NewRows
-            For `predict`, `predict_proba`, `log_density`, `quantile`, `sample_y` and `expected`.
+            For all methods that take new rows as X, such as `predict` and `check`.
         """
         if isinstance(X, NewRows):
             return X
@@ -76,9 +77,9 @@ class LevelPredictions(Predictions):
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         without : str or sequence of str, default ()
             Names of terms that are left out, with the fixed effects that belong to them: of `terms` and
-            `structured_terms`. Their columns are wanted all the same.
+            `structured_terms`. Their columns are required all the same.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
@@ -134,6 +135,127 @@ class LevelPredictions(Predictions):
             E[y | x, data].
         """
         return super().expected(self.rows(X, groups, levels), **options)
+
+    def fitted(self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any) -> FloatArray:
+        """Return the mean of the observation of each row under the posterior, all rows of the fit included.
+
+        Parameters
+        ----------
+        X : data frame, array_like (n, D) or NewRows
+            Rows, as in the fit.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new", "zero"}, default "known"
+            "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
+            "zero" has effects of groups at 0. With the last two columns of groups may be absent.
+        **options
+            As for the same method of `GLMPosterior`.
+
+        Returns
+        -------
+        ndarray (n,) or (n, n_classes)
+            Means of numbers, shares of trials, probabilities of the second of two classes, or of all of several.
+        """
+        return super().fitted(self.rows(X, groups, levels), **options)
+
+    def log_density(
+        self,
+        X: Data | NewRows,
+        y: ArrayLike | None = None,
+        *,
+        groups: Any = None,
+        levels: str = "known",
+        **options: Any,
+    ) -> FloatArray:
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : data frame, array_like (n, D) or NewRows
+            Rows, as in the fit.
+        y : array_like (n,) or str, optional
+            Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
+            what the formula contains.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new", "zero"}, default "known"
+            "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
+            "zero" has effects of groups at 0. With the last two columns of groups may be absent.
+        **options
+            As for the same method of `GLMPosterior`.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+        """
+        return super().log_density(self.rows(X, groups, levels), y, **options)
+
+    def residuals(
+        self,
+        X: Data | NewRows,
+        y: ArrayLike | None = None,
+        *,
+        groups: Any = None,
+        levels: str = "known",
+        **options: Any,
+    ) -> FloatArray:
+        """Return how far observations are from what is predicted of them.
+
+        Parameters
+        ----------
+        X : data frame, array_like (n, D) or NewRows
+            Rows, as in the fit.
+        y : array_like (n,) or str, optional
+            Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
+            what the formula contains.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new", "zero"}, default "known"
+            "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
+            "zero" has effects of groups at 0. With the last two columns of groups may be absent.
+        **options
+            As for the same method of `GLMPosterior`.
+
+        Returns
+        -------
+        ndarray (n,)
+            Rows that are those of the fit are predicted from all others, where the fit has leave-one-out.
+        """
+        return super().residuals(self.rows(X, groups, levels), y, **options)
+
+    def check(
+        self,
+        X: Data | NewRows,
+        y: ArrayLike | None = None,
+        *,
+        groups: Any = None,
+        levels: str = "known",
+        **options: Any,
+    ) -> ModelCheck:
+        """Compare observations with their predictions, and describe what does not fit and what to try.
+
+        Parameters
+        ----------
+        X : data frame, array_like (n, D) or NewRows
+            Rows, as in the fit.
+        y : array_like (n,) or str, optional
+            Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
+            what the formula contains.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new", "zero"}, default "known"
+            "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
+            "zero" has effects of groups at 0. With the last two columns of groups may be absent.
+        **options
+            As for the same method of `GLMPosterior`.
+
+        Returns
+        -------
+        ModelCheck
+            As that of `GLMPosterior.check`.
+        """
+        return super().check(self.rows(X, groups, levels), y, **options)
 
     def predict_proba(
         self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any
@@ -213,7 +335,7 @@ class LevelPredictions(Predictions):
             "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
         offset : float or array_like (m,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (m,) or str, optional

@@ -13,12 +13,12 @@ from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.many.inputs import ManyInputs, replace_way_out, with_formula
 from cavity.models.many.priors import PriorChoice
-from cavity.models.many.problem import LoneSolution, ManyProblem
+from cavity.models.many.problem import ManyProblem, SingleSolution
 from cavity.models.many.run import check_open_parameters, make_run, refuse_settings, run_many
 from cavity.models.mixed.inputs import Inputs
-from cavity.models.mixed.lone_posteriors import describe_template, make_posterior
 from cavity.models.mixed.merged_responses import RowMerger
 from cavity.models.mixed.problem import MixedProblem, check_effects
+from cavity.models.mixed.single_posteriors import describe_template, make_posterior
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import Term, component_names
 from cavity.models.mixed.variance_search import list_targets
@@ -49,12 +49,12 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     fixed, rows = settings(inputs.observations.likelihood), inputs.observations.rows(inputs.X)
     resolved = resolve_defaults(fixed, rows, inputs.reader.columns)
     problem = make_problem(model, fixed, rows, resolved, inputs.terms, match(inputs.terms), run)
-    labels = resolved.kept | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
+    labels = resolved.fields | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
     learnt = [component_names(term)[0] for term, setting in _pairs(inputs, match) if setting is None]
     problem = problem.with_priors(model.priors, list_targets(inputs.terms), learnt)
     posterior = run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
-    prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+    prepared = {name: resolved.fields[name] for name in ("intercept", "centre", "spread")}
     settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre}
     settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
     good = np.flatnonzero(posterior.has_posterior)
@@ -82,22 +82,22 @@ def make_problem(model, fixed, rows, resolved, terms, fixed_settings, run):
     spans = zip(pairwise(starts), fixed_settings, strict=True)
     groups = [slice(*map(int, span)) for span, setting in spans if setting is None]
     sds = [1.0 if setting is None else float(np.sqrt(setting[0, 0])) for setting in fixed_settings]
-    solve_alone = partial(_solve_alone, model, list_open_parameters(fixed.likelihood), terms, fixed_settings)
+    solve_single = partial(_solve_single, model, list_open_parameters(fixed.likelihood), terms, fixed_settings)
     choice, scale = PriorChoice.of(fixed, rows, resolved), np.repeat(sds, np.diff(starts))
     columns, in_use = np.hstack(effects), resolved.rows.in_use
     matrix = sparse.csr_array(np.hstack([resolved.rows.X, columns]))
     check_effects(matrix[in_use], in_use)
     merger = RowMerger(fixed.likelihood, resolved.rows, matrix)
-    return ManyProblem(fixed.likelihood, resolved.rows, choice, columns, groups, scale, solve_alone, run, merger)
+    return ManyProblem(fixed.likelihood, resolved.rows, choice, columns, groups, scale, solve_single, run, merger)
 
 
-def _solve_alone(model, names, terms, fixed_settings, rows, settings, run):
-    """Return the `LoneSolution` of the rows of one response; `names` are what is learnt of the likelihood."""
-    lone = replace(model, effects=tuple(term.group for term in terms), **settings)
-    with run.open(lone, {}) as threads:
-        solution = solve(MixedProblem.of(lone, rows, terms, fixed_settings), names, run, threads)
+def _solve_single(model, names, terms, fixed_settings, rows, settings, run):
+    """Return the `SingleSolution` of the rows of one response; `names` are what is learnt of the likelihood."""
+    single_model = replace(model, effects=tuple(term.group for term in terms), **settings)
+    with run.open(single_model, {}) as threads:
+        solution = solve(MixedProblem.of(single_model, rows, terms, fixed_settings), names, run, threads)
     problem = solution.problem
     variances = [float(setting[0, 0]) for setting in problem.settings]
     free = [variance for variance, setting in zip(variances, fixed_settings, strict=True) if setting is None]
     repeated = np.repeat(variances, [block.size for block in problem.layout.blocks])
-    return LoneSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, free)
+    return SingleSolution(solution, solution.weights.covariance(np.arange(problem.layout.size)), repeated, free)

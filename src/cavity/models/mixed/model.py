@@ -38,12 +38,12 @@ from cavity.models.integration_designs import check_integrate
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import lacks_variation, warn_of_separation
 from cavity.models.linear.settings import LinearSettings
-from cavity.models.many.posterior import LONE_POSTERIOR_MAKERS
+from cavity.models.many.posterior import POSTERIOR_MAKERS
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
-from cavity.models.mixed.lone_posteriors import make_lone_posterior, read_rows
 from cavity.models.mixed.many_responses import ManyMixedResponses
 from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
+from cavity.models.mixed.single_posteriors import make_single_posterior, read_rows
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.structured_rows import MIN_BINS, warn_of_terms
 from cavity.models.mixed.terms import RandomEffects, check_effects
@@ -283,7 +283,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         match_priors(self.priors, observations.likelihood, list_targets(inputs.terms))
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows, reader.columns)
-        prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+        prepared = {name: resolved.fields[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         dropped, data = inputs.dropped, inputs.named(resolved.rows)
         with run.open(model, data) as threads:
@@ -294,7 +294,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         solution.fit.warn(run)
         warn_of_terms(solution.problem)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
-        chosen = resolved.kept["chosen"] + observations.chosen
+        chosen = resolved.fields["chosen"] + observations.chosen
         return make_posterior(solution, reader, classes=observations.classes, chosen=chosen or None, dropped=dropped)
 
     def _settings_of(self, terms):
@@ -341,4 +341,4 @@ def model_from_settings(effects, intercept=None, centre=None, reader_intercept=F
     return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)
 
 
-LONE_POSTERIOR_MAKERS["mixed"] = tuple(partial(make, model_from_settings) for make in (make_lone_posterior, read_rows))
+POSTERIOR_MAKERS["mixed"] = tuple(partial(make, model_from_settings) for make in (make_single_posterior, read_rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,13 +29,12 @@ from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects, EffectsMixture
 from cavity.models.mixed.groups_out import OF_ROWS, LeavesGroupsOut
 from cavity.models.mixed.level_predictions import LevelPredictions
-from cavity.models.mixed.row_readers import NewRows, RowReader
+from cavity.models.mixed.row_readers import RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
-from cavity.models.point_moments import PointMoments, average_log_density
+from cavity.models.point_moments import PointMoments
 from cavity.models.predictive_densities import integrate_log_density
-from cavity.models.row_predictions import predict_rows
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
@@ -271,48 +270,16 @@ class MixedGLMPosterior(
             f += rng.standard_normal(f.shape) * np.sqrt(extra)
             yield draws, likelihood, check_within_range(f if base is None else f + base, "sample_y: the draws of f")
 
-    @predict_rows(on_collections=False)
-    def log_density(
-        self,
-        X: Data | NewRows,
-        y: ArrayLike | None = None,
-        *,
-        offset: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
-        missing: Literal["raise", "nan"] = "raise",
-    ) -> FloatArray:
-        """Log predictive density of new observations, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : data frame, array_like (n, D) or NewRows
-            Rows, as in the fit.
-        y : array_like (n,) or str, optional
-            Observations in the form of the likelihood; a formula names them.
-        offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
-        exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        missing : {"raise", "nan"}, default "raise"
-            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
-
-        Returns
-        -------
-        ndarray (n,)
-            log p(y | x, data).
-        """
-        return average_log_density(self.model.likelihood, *self._observe_new_rows(X, y, offset, exposure))
-
     def _observe_new_rows(self, X, y, offset, exposure):
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
         y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
         return check_observations(self.model.likelihood, y, dataset.n_rows), self._moments(*read)
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight, event=None):
-        """Checked rows with observations, and (codes, Z) of each term."""
+        """Checked rows with observations, (codes, Z) or rows of each term, and the columns of structured terms."""
         arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset, values, _ = self._reader.read(X, groups, "known", arguments)
-        return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
+        dataset, values, table = self._reader.read(X, groups, "known", arguments)
+        return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values, table
 
     def update(
         self,
@@ -357,7 +324,7 @@ class MixedGLMPosterior(
             For a level that the fit had not, naming it; if hyperparameters were integrated.
         """
         self._refuse_update()
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
+        rows, values, _ = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
         values_in_use = [select_rows(value, rows.in_use) for value in values]
         matrix = self._layout.rows(rows.used().X, values_in_use)
         fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())

@@ -97,6 +97,12 @@ class MixedProblem:
             terms = [term.without_rows() if isinstance(term, StructuredRows) else term for term in terms]
         return cls(model, rows, rows_in_use, tuple(terms), layout, sites, pattern, prior, tuple(settings))
 
+    def with_sites(self, index):
+        """Return the problem with some of its sites alone."""
+        sites = self.sites.part(index)
+        pattern = Pattern(sites.matrix, *self.layout.entries(), self.layout.order())
+        return replace(self, used=self.used.part(index), sites=sites, pattern=pattern)
+
     @property
     def prior_mean(self):
         """That of all effects, (n,)."""

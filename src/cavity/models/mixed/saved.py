@@ -50,7 +50,7 @@ EFFECTS_SETTINGS = {
 # ------------------------------------------------------------------------------------------ the reader of rows
 
 
-def _taken_apart(reader):
+def _describe_reader(reader):
     """The parts of a RowReader by the names that files have for them."""
     coding = getattr(reader, "coding", None)
     parts = {name: getattr(reader, name) for name in ("n_features", *OF_READER)}
@@ -90,7 +90,7 @@ def _reader(terms, n_features, coding=None, **parts):
     return FormulaRowReader(**settings, coding=coding)
 
 
-def _terms_apart(terms):
+def _describe_terms(terms):
     return [
         {
             "group": list(term.levels.columns),
@@ -102,7 +102,7 @@ def _terms_apart(terms):
     ]
 
 
-def _coding_apart(coding):
+def _describe_coding(coding):
     labels = {name: list(map(to_json_label, levels)) for name, levels in coding.labels.items()}
     return {
         "formula": coding.formula,
@@ -125,7 +125,7 @@ def _effects(value):
     )
 
 
-def _effects_apart(effects):
+def _describe_effects(effects):
     if isinstance(effects, str):
         return effects
     return [
@@ -228,7 +228,7 @@ STRUCTURED_SETTING = records.Made(
 MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
     "effects": records.Made(
-        _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
+        _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _describe_effects
     ),
     "effects_prior?": PRIORS_SETTING,
     "bins?": records.Nullable(records.integer(MIN_BINS)),
@@ -245,7 +245,7 @@ POSTERIOR_RECORD = records.Record(
         "reader_terms": records.Made(
             lambda settings: [records.check_settings(TERM_SETTINGS, setting) for setting in settings],
             LIST_SETTING,
-            _terms_apart,
+            _describe_terms,
         ),
         "reader_structured?": STRUCTURED_SETTING,
         "reader_null_names?": records.names(),
@@ -253,7 +253,7 @@ POSTERIOR_RECORD = records.Record(
         "reader_intercept": records.TRUTH_VALUE,
         "intercept?": records.TRUTH_VALUE,
         "reader_coding?": records.Made(
-            lambda settings: records.check_settings(CODING_SETTINGS, settings), records.JSON_OBJECT, _coding_apart
+            lambda settings: records.check_settings(CODING_SETTINGS, settings), records.JSON_OBJECT, _describe_coding
         ),
     },
     (
@@ -272,5 +272,5 @@ POSTERIOR_RECORD = records.Record(
         "reader_intercept": "_reader.intercept model.reader_intercept",
         "reader_centre": "_reader.centre model.centre",
     },
-    {"_reader": (_taken_apart, _reader)},
+    {"_reader": (_describe_reader, _reader)},
 )

@@ -17,6 +17,7 @@ from cavity.terms.blocks import read_numbers
 from cavity.terms.contract import BuiltTerm
 
 MIN_BINS = 10
+INDEPENDENT_ROWS = 1 << 12  # that mostly show it
 MAX_DEPENDENT_SHARE = 1e-10  # of a column that is left where others explain it
 
 
@@ -235,14 +236,25 @@ def find_independent(X, columns):
     """Return whether each of some columns is linearly independent of X and those before it, a list."""
     if not columns:
         return []
+    units = [column / np.max(np.abs(column)) for column in columns]
+    least = [MAX_DEPENDENT_SHARE * np.linalg.norm(unit) for unit in units]
+    if len(X) > INDEPENDENT_ROWS:  # what is left of a column in some rows is left in all of them
+        few = slice(0, None, -(-len(X) // INDEPENDENT_ROWS))
+        independent = _leave_rests(X[few], [unit[few] for unit in units], least)
+        if all(independent):
+            return independent
+    return _leave_rests(X, units, least)
+
+
+def _leave_rests(X, units, least):
+    """Return whether X and the columns before it leave more of each column than the least size, a list."""
     scaled = X / np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
     basis, out = np.linalg.qr(scaled)[0], []
-    for column in columns:
-        unit = column / np.max(np.abs(column))
+    for unit, smallest in zip(units, least, strict=True):
         rest = unit - basis @ (basis.T @ unit)
         rest -= basis @ (basis.T @ rest)
         size = np.linalg.norm(rest)
-        out.append(bool(size > MAX_DEPENDENT_SHARE * np.linalg.norm(unit)))
+        out.append(bool(size > smallest))
         if out[-1]:
             basis = np.column_stack([basis, rest / size])
     return out

@@ -18,9 +18,11 @@ from cavity.models.hyperpriors import AVOID_ZERO_PRIOR, FLAT_SHARE_PRIOR
 from cavity.models.integral import MAX_AUTO_LEVELS, PointPosterior, SiteMoments, choose_integration
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
+from cavity.models.linear.moving_search import find_prior_information
 from cavity.models.linear.separation import are_all_on_one_side
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.information import PriorDirections, find_likelihood_information
+from cavity.models.mixed.response import FixedPointResponse
 from cavity.models.search import SearchResult
 from cavity.priors import UniformCorrelation
 
@@ -28,6 +30,8 @@ LARGE_IN_SPREADS = 2.5  # standard deviation of an effect that is large, in spre
 MIN_SHARE_OF_SQUARES = 1e-2  # that is left of sums of squares: two digits are lost
 MIN_MOVED_ROWS = 1 << 12  # from which a search moves with passes: with fewer, fits take as little time
 MAX_INFORMING_SITES = 1 << 14  # for the curvature in parameters of the likelihood
+MIN_SAMPLED_ROWS, ROWS_A_SAMPLED_ONE = 1 << 18, 16  # from which a search begins on a sample, and rows for one of it
+SAMPLE_SEED = 19440606
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 
 
@@ -101,19 +105,23 @@ class FreeTerms(FreeSettings):
         parts = [m.pack(setting) for m, setting in pairs if m is not None]
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
-    def flat(self, x, i, sign):
+    def flat(self, x, i, sign, earlier):
         """A component beyond which the evidence does not fall, in words: what, where, and what that means.
 
-        `sign` is positive where that is towards larger ones.
+        `sign` is positive where that is towards larger ones, `earlier` has the numbers before i of which this was said.
+        None for a correlation of an effect that is one of those.
         """
         names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(m.size for m in self.open)])
         number = int(np.searchsorted(firsts, i, side="right")) - 1
-        first, one = firsts[number], self.open[number]
-        if one.vanishes(x[first : first + one.size], i - first):
-            meaning = "; the data show no variation of it"
-            return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
-        if not names[i].startswith("sd"):  # a share, a correlation or a length
+        first = firsts[number]
+        effects = self.open[number].correlated_effects(i - first)
+        if any(first + effect in earlier for effect in effects):
+            return None
+        if effects:
+            meaning = "; the data show no variation of one effect that others do not explain"
+            return names[i], f"{np.tanh(x[i]):.6g}", meaning
+        if not names[i].startswith("sd"):  # a share or a length
             return names[i], f"{values[i]:.6g}", ""
         meaning = "do not limit these effects" if sign > 0 else "show no such effect"
         return names[i], f"{values[i]:.2g}", f"; the data {meaning}"
@@ -159,6 +167,7 @@ class MixedEvidence(LinearEvidence):
         self.is_exact, self._sums = not needs_sites and type(problem.model.likelihood) is Gaussian, None
         self._last = None  # of passes: the sites of the last one, their belief and its likelihood
         self._first_sums = None, None  # first sites, and their sums over rows
+        self.last_point = None  # of `at`
 
     def for_integral(self, start):
         """The same evidence for an integral: each point has sites, and the first fit starts from some."""
@@ -177,7 +186,8 @@ class MixedEvidence(LinearEvidence):
         if self._last is not None and self._last[0] is self.start:
             self._renew_last(self.problem_at(settings).geometry(self.threads))
         self._last = None
-        return self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+        self.last_point = self._exact_at(settings) if self.is_exact else super().at(settings, **options)
+        return self.last_point
 
     def _exact_at(self, settings, informs=False):
         """Return the `EvidencePoint` of Gaussian noise."""
@@ -203,6 +213,21 @@ class MixedEvidence(LinearEvidence):
     def gives_information(self, n_rows):
         """Whether a search moves with passes from afar: among few rows fits take as little time."""
         return n_rows >= MIN_MOVED_ROWS and self.vector.n_prior > 0
+
+    def sample_rows(self):
+        """Return the evidence of some of many rows, from whose maximum a search of all of them begins; else None."""
+        problem, n = self.problem, self.problem.sites.rows.n
+        if self.is_exact or n < MIN_SAMPLED_ROWS or problem.sites.merged is not None:
+            return None
+        size = max(MIN_SAMPLED_ROWS // ROWS_A_SAMPLED_ONE, n // ROWS_A_SAMPLED_ONE)
+        index = np.sort(np.random.default_rng(SAMPLE_SEED).choice(n, size, replace=False))
+        return type(self)(problem.with_sites(index), self.vector, self.threads, self.options)
+
+    def start_from(self, few):
+        """Start from the sites of the evidence of some rows, without sites of others."""
+        self.start = np.zeros(self.problem.sites.rows.n), np.zeros(self.problem.sites.rows.n)
+        for values, of_few in zip(self.start, few.start, strict=True):
+            values[few.problem.sites.firsts] = of_few
 
     def pass_at(self, settings, informs=False):
         """Return the `EvidencePoint` of some settings from the first sites, which then are renewed once.
@@ -259,16 +284,35 @@ class MixedEvidence(LinearEvidence):
         self.start = new
         return sums
 
-    def settle_gradient(self, x, tol):
+    def find_converged_gradient(self, x, tol):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
-        return None if self.is_exact else super().settle_gradient(x, tol)
+        return None if self.is_exact else super().find_converged_gradient(x, tol)
+
+    def estimate_change(self, settings):
+        """See `LinearEvidence`: with the sites of the last point, of which the evidence is stationary there."""
+        last = self.last_point
+        if self.is_exact or last is None or settings.likelihood != last.settings.likelihood:
+            return np.nan
+        belief = self.problem_at(settings).geometry(self.threads).belief(last.belief.h, last.belief.g, False)
+        return np.nan if belief is None else belief.log_integral() - last.belief.log_integral()
+
+    def find_curvature(self, x, free):
+        """See `LinearEvidence`: by the response of the fixed point, None where noise is Gaussian."""
+        if self.is_exact:
+            return None
+        try:
+            curvature = FixedPointResponse(self, x).find_curvature(free)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        of_prior = find_prior_information(self.vector, x)[np.ix_(free, free)]
+        return curvature + of_prior if curvature is not None and np.isfinite(curvature).all() else None
 
     def find_start(self, settings):
         """Return the sites that the last fit starts from: those of Gaussian noise do not depend on anything else."""
         if not self.is_exact:
             return self.start
-        rows, weights, noise = self.problem.sites.rows, self.problem.sites.weights, settings.likelihood.noise_variance
-        return weights * rows.y / noise, weights / noise
+        precisions = self.problem.sites.weights / settings.likelihood.noise_variance
+        return precisions * self.problem.sites.rows.y, precisions  # as matched: the first sweep leaves them alone
 
     def likelihood_gradient(self, point, free):
         """Derivatives in the free numbers of the likelihood."""

@@ -28,7 +28,7 @@ OCCUPIED_ROWS = 0.5  # expected rows below which a component is empty
 
 
 def ascend_with_moves(sweeps, moves, start, options):
-    """Return the fit from a start, with moves if they are wanted.
+    """Return the fit from a start, with moves if they are requested.
 
     Parameters
     ----------

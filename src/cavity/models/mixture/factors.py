@@ -9,7 +9,8 @@ A factor offers
 
 - ``update(prior, ...)``: the optimum given statistics of the responsibilities;
 - ``divergence(prior)``: KL(q || prior), in nats, summed over the components;
-- ``natural()``, ``statistics()``: natural parameters and expected statistics, flat arrays in one order;
+- ``natural()``, ``statistics()``: natural parameters and expected statistics, flat arrays in one order; means and
+  precisions have ``coordinates()``, both;
 - ``at(natural)``: the factor with these natural parameters, or None where they are outside the domain;
 - ``combine(terms)``: the affine combination of [(share, factor), ...] whose shares add up to 1;
 - ``take(order)``: the components in another order, or some of them.
@@ -131,8 +132,10 @@ class WeightFactors:
         return self.concentration.ravel()
 
     def statistics(self):
-        total = self.concentration.sum(axis=-1, keepdims=True)
-        return (special.digamma(self.concentration) - special.digamma(total)).ravel()
+        rows = np.atleast_2d(self.concentration)
+        out = np.empty(rows.shape)
+        _kernel.dirichlet_statistics(rows, out)
+        return out.ravel()
 
     def at(self, natural):
         inside = ((natural > 0) & np.isfinite(natural)).all()
@@ -157,26 +160,14 @@ class GaussianFactors:
     __slots__ = ()
 
     def natural(self):
-        moment = self.scatter + self.squares(self.beta, self.mean)
-        parts = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
-        return np.concatenate([part.ravel() for part in parts])
+        return self.coordinates()[0]
 
-    def at(self, natural):
-        parts, end = [], 0
-        for array in (self.mean, self.beta, self.scatter, self.nu):
-            parts.append(natural[end : end + array.size].reshape(array.shape))
-            end += array.size
-        pull, moment, beta, nu = parts[0], parts[2], -2.0 * parts[1], 2.0 * parts[3]
-        if not (np.isfinite(natural).all() and (beta > 0).all() and (nu > self.least).all()):
-            return None
-        mean = pull / beta
-        scatter = -2.0 * moment - self.squares(beta, mean)
-        if scatter.ndim == 3:
-            scatter = 0.5 * (scatter + scatter.swapaxes(1, 2))
-        try:
-            return self.of(mean, beta, nu, scatter)
-        except NotPositiveDefiniteError:
-            return None
+    def statistics(self):
+        return self.coordinates()[1]
+
+    def _allocate(self):
+        """Return arrays for the fields of factors of the same shapes."""
+        return [np.empty(getattr(self, name).shape) for name in self.__slots__]
 
     @classmethod
     def combine(cls, terms):
@@ -245,9 +236,9 @@ class WishartFactors(GaussianFactors):
     def constants(self):
         """Return (E log N at zero distance (K,), F (K, D, D)): E log N(x; mu, 1/L) = constant - |F (x - mean)|^2/2."""
         k, dim = self.mean.shape
-        height = 0.5 * (self.expected_log_determinants() - dim * LOG_2PI - dim / self.beta[:, 0])
-        factor = self._precision_factor()
-        return height, factor if len(factor) == k else np.repeat(factor, k, axis=0)
+        height, precision = np.empty(k), np.empty((k, dim, dim))
+        _kernel.wishart_constants(self.beta, self.nu, self.factor, self.root, height, precision)
+        return height, precision
 
     def _precision_factor(self):
         return np.sqrt(self.nu)[:, None, None] * self.root
@@ -270,10 +261,6 @@ class WishartFactors(GaussianFactors):
         total = prior.scatter + np.sum(scatter, axis=0, keepdims=True)
         return WishartFactors.of(mean, beta, prior.nu + np.sum(counts), total)
 
-    def _allocate(self):
-        """Return arrays for the fields of factors of the same shapes."""
-        return tuple(np.empty_like(getattr(self, name), order="C") for name in self.__slots__)
-
     def divergence(self, prior):
         dim = self.mean.shape[1]
         if dim <= MAX_COMPILED_COLUMNS:
@@ -295,13 +282,35 @@ class WishartFactors(GaussianFactors):
         terms = weight[:, :, None] * _compute_outer(step)
         return terms if len(terms) == len(self.scatter) else np.sum(terms, axis=0, keepdims=True)
 
-    def statistics(self):
+    def coordinates(self):
+        if self.mean.shape[1] <= MAX_COMPILED_COLUMNS:
+            natural, statistics = np.empty((2, self.mean.size + self.beta.size + self.scatter.size + self.nu.size))
+            fields = self.mean, self.beta, self.nu, self.scatter, self.factor, self.root
+            _kernel.wishart_coordinates(*fields, natural, statistics)
+            return natural, statistics
+        moment = self.scatter + self.squares(self.beta, self.mean)
+        natural = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
         factor = self._precision_factor()
         precision = factor.swapaxes(1, 2) @ factor
         pull = np.matmul(precision, self.mean[:, :, None])[:, :, 0]
         square = self.mean.shape[1] / self.beta[:, 0] + (pull * self.mean).sum(axis=1)
-        parts = pull, square, precision, self.expected_log_determinants()
-        return np.concatenate([part.ravel() for part in parts])
+        statistics = pull, square, precision, self.expected_log_determinants()
+        return tuple(np.concatenate([part.ravel() for part in parts]) for parts in (natural, statistics))
+
+    def at(self, natural):
+        if self.mean.shape[1] <= MAX_COMPILED_COLUMNS:
+            fields = self._allocate()
+            return WishartFactors(*fields) if _kernel.wishart_at(natural, *fields) else None
+        ends = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
+        pull, beta, moment, nu = np.split(natural, ends)
+        pull, beta, moment = pull.reshape(self.mean.shape), -2.0 * beta[:, None], moment.reshape(self.scatter.shape)
+        if not (np.isfinite(natural).all() and (beta > 0).all() and (nu > 0.5 * self.least).all()):
+            return None
+        scatter = -(moment + moment.swapaxes(1, 2)) - self.squares(beta, mean := pull / beta)
+        try:
+            return WishartFactors.of(mean, beta, 2.0 * nu, scatter)
+        except NotPositiveDefiniteError:
+            return None
 
     def sides(self):
         k, dim = self.mean.shape
@@ -357,9 +366,10 @@ class GammaFactors(GaussianFactors):
 
     def update(self, prior, counts, first, second):
         """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
-        beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
-        scatter = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
-        return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(scatter))
+        fields, of_prior = self._allocate(), (prior.mean, prior.beta, prior.nu, prior.scatter)
+        fields[1] = np.empty(np.broadcast_shapes(prior.beta.shape, counts.shape))
+        _kernel.gamma_update(self.mean, *of_prior, counts, first, second, *fields)
+        return GammaFactors(*fields)
 
     def divergence(self, prior):
         fields = (getattr(factors, name) for factors in (self, prior) for name in self.__slots__)
@@ -371,13 +381,14 @@ class GammaFactors(GaussianFactors):
         halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))
         return 0.5 * float(means.sum()) + elbo.compute_gamma_kl(*halves)
 
-    def statistics(self):
-        precision = self.nu / self.scatter
-        square = 1.0 / self.beta + precision * self.mean**2
-        if self.beta.shape[1] == 1:
-            square = square.sum(axis=1)
-        parts = precision * self.mean, square, precision, self.expected_log_precisions()
-        return np.concatenate([part.ravel() for part in parts])
+    def coordinates(self):
+        natural, statistics = np.empty((2, self.mean.size + self.beta.size + self.scatter.size + self.nu.size))
+        _kernel.gamma_coordinates(self.mean, self.beta, self.nu, self.scatter, natural, statistics)
+        return natural, statistics
+
+    def at(self, natural):
+        fields = self._allocate()
+        return GammaFactors(*fields) if _kernel.gamma_at(natural, *fields) else None
 
     def sides(self):
         return [np.broadcast_to(side, self.mean.shape) for side in (self.nu / self.scatter, self.scatter / self.nu)]

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, Self
 
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
@@ -372,7 +372,7 @@ class GaussianMixture(Public):
         outcome = done.outcome() | {"observation_digest": rows.digest if batches.stream is None else None}
         return build_posterior(model, sweeps, done, batches.columns, **outcome)
 
-    def settle(self, X: Data, *, sample_weight: Data | None = None, n_threads: int | None = None) -> GaussianMixture:
+    def with_defaults(self, X: Data, *, sample_weight: Data | None = None, n_threads: int | None = None) -> Self:
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
 
         Parameters
@@ -394,7 +394,7 @@ class GaussianMixture(Public):
         Examples
         --------
         >>> import cavity
-        >>> model = cavity.GaussianMixture(2).settle([[0.0, 1.0], [2.0, 1.0], [1.0, 4.0]])
+        >>> model = cavity.GaussianMixture(2).with_defaults([[0.0, 1.0], [2.0, 1.0], [1.0, 4.0]])
         >>> model.mean_prior, model.degrees_of_freedom_prior, model.covariance_prior
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """

@@ -315,8 +315,8 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         Parameters
         ----------
         other : GaussianMixturePosterior
-            Of other data, from a model with the same priors; `GaussianMixture.settle` makes them independent of the
-            data. Its components are matched to those of `self` by their means and covariances, unless the prior
+            Of other data, from a model with the same priors; `GaussianMixture.with_defaults` makes them independent of
+            the data. Its components are matched to those of `self` by their means and covariances, unless the prior
             distinguishes them.
 
         Returns
@@ -389,7 +389,7 @@ def build_posterior(model, sweeps, done, columns=None, roles=None, **outcome):
     Parameters
     ----------
     model : GaussianMixture
-        The settled one.
+        The converged one.
     sweeps : MixtureSweeps
         The prior and the data.
     done : MeanFieldFit

@@ -40,7 +40,7 @@ def fill_priors(model, data, threads):
 
 
 def build_prior_state(model, data):
-    """Return the priors of a settled model as a state in the frame of the data."""
+    """Return the priors of a model with defaults from the data as a state in the frame of the data."""
     k, dim = model.n_components, data.source.n_features
     mean = _check_width(model.mean_prior, "mean_prior", dim)
     mean = scale_means(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.scaling)

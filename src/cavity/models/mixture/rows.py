@@ -30,12 +30,16 @@ class MixtureRows:
     n_samples: float  # the sum of the weights
     log_scale: float  # what the units of the coordinates take from the log density of all rows
     digest: ObservationDigest | None = None
+    block: tuple | None = None  # rows and weights in memory where they are one block, for many passes over few rows
 
     def sums(self, e_step, threads):
         """Return the `RowSums` of all rows and the sum of their log densities."""
-        sources_of_run, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
         try:
-            out, totals = passes.reduce_runs(sum_run, e_step, sources_of_run, threads, grain=grain)
+            if self.block is not None:
+                out, totals = e_step.compute_sums(*self.block, self.source.block_rows)
+            else:
+                grain = e_step.most_blocks(self.source.block_rows)
+                out, totals = passes.reduce_runs(sum_run, e_step, (self.source, self.weights), threads, grain=grain)
         except UnreachableRow as error:
             raise error.to_error(self.source.describe_row) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
@@ -46,7 +50,7 @@ class MixtureRows:
             return self
         rows, size = self.source.sample(), self.source.block_rows
         source = sources.open_source(rows, self.source.name, ndim=(2,), block_rows=size)
-        part = replace(self, source=source, n_samples=float(len(rows)), log_scale=0.0, digest=None)
+        part = replace(self, source=source, n_samples=float(len(rows)), log_scale=0.0, digest=None, block=None)
         if self.weights is None:
             return part
         index = self.weights.sample()
@@ -82,7 +86,8 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     _check_range(low, high, source.names)
     one_unit = covariance == "spherical"
     scaling = Scaling.around(low, high, mean, one_unit) if scaling is None else scaling
-    data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0, digest)
+    block = passes.read_single_block(source, weights)
+    data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0, digest, block)
     per_column = total
     if gaps:
         statistics, _ = data.sums(EStep.flat(scaling, False, True), threads)
@@ -101,7 +106,7 @@ def open_minibatch(rows, name, missing):
 
 
 def check_rows(source, threads, missing, digested=False):
-    """Return minimum, maximum and mean of the columns, how many values of each were seen, and the digest if wanted."""
+    """Return minimum, maximum and mean of the columns, how many values of each were seen, and a digest on request."""
     try:
         low, high, mean, *more = source.summary(threads, missing, digested)
         return low, high, mean, *(more if missing else (np.full(source.n_features, source.n_rows), *more))

@@ -91,8 +91,8 @@ def select_components(
     well. A component has to explain its points better than the others could by more than its own parameters cost: the
     prior probability of the region in which the data leave them [CB]_.
 
-    * All K see the same priors: those that default to the data (`GaussianMixture.settle`) are computed once. Only
-      `weight_concentration_prior` is 1/K for each K unless it is given.
+    * All K see the same priors: those that default to the data (`GaussianMixture.with_defaults`) are computed once.
+      Only `weight_concentration_prior` is 1/K for each K unless it is given.
     * A posterior of K different components has K! equal modes, one for each labelling, of which q describes one. A
       bound on log p(X | K) that takes all of them into account is larger by log K! if they are well apart ([B]_,
       section 10.2.4). It is not added here: components that are empty, or cover each other, cannot be distinguished.
@@ -125,7 +125,7 @@ def select_components(
     posteriors, seconds, failures = [], [], []
     with run.open(model, dataset.sources(), n_components=candidates, **fit_options):
         options = fit_options | {"n_threads": run.n_threads}
-        full_model = model.settle(dataset.X, sample_weight=options.get("sample_weight"), n_threads=run.n_threads)
+        full_model = model.with_defaults(dataset.X, sample_weight=options.get("sample_weight"), n_threads=run.n_threads)
         for k in candidates:
             started = time.perf_counter()
             try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import order_columns
-from cavity.base.lazy_scipy import linalg, sparse
+from cavity.base.lazy_scipy import lapack
 from cavity.mean_field import engine
 from cavity.mean_field.options import TRIAL_OPTIONS, TRIAL_PASSES
 from cavity.models.mixture.prior import scale_means
@@ -131,7 +131,8 @@ def _compute_principal_axis(centred, weight):
     """
     d = centred.shape[1]
     scatter = (centred * weight[:, None]).T @ centred
-    axis = linalg.eigh(scatter, subset_by_index=(d - 1, d - 1), check_finite=False)[1][:, 0]
+    _, vectors, *_ = lapack.dsyevr(scatter, range="I", il=d, iu=d)
+    axis = vectors[:, 0]
     size = np.abs(axis)
     return axis * np.sign(axis[np.argmax(size >= 0.5 * np.max(size))])
 
@@ -219,11 +220,12 @@ def _split_cluster(cloud, members):
 def _run_lloyd(cloud, centres, rounds):
     """Return labels after at most `rounds` of: every point to its nearest centre, every centre to its points' mean."""
     labels, total = _assign_to_nearest(cloud, centres)
+    columns = np.ascontiguousarray((cloud.weight[:, None] * cloud.points).T)
     for _ in range(rounds):
-        k, n = len(centres), len(labels)
-        member = sparse.csc_array((cloud.weight, labels, np.arange(n + 1)), shape=(k, n))
-        mass = np.bincount(labels, cloud.weight, minlength=k)[:, None]
-        centres = np.divide(member @ cloud.points, mass, out=centres.copy(), where=mass > 0)  # empty ones stay
+        mass, *sums = (np.bincount(labels, values, len(centres)) for values in (cloud.weight, *columns))
+        is_occupied = mass > 0
+        centres = centres.copy()  # empty ones stay
+        centres[is_occupied] = (np.stack(sums, axis=1)[is_occupied]) / mass[is_occupied, None]
         before, (labels, total) = total, _assign_to_nearest(cloud, centres)
         if not total < (1.0 - CONVERGED_FALL_SHARE) * before:
             break
@@ -238,8 +240,8 @@ def _assign_to_nearest(cloud, centres):
     for start in range(0, n, DISTANCE_ROWS):
         rows = slice(start, start + DISTANCE_ROWS)
         height = half - cloud.points[rows] @ centres.T
-        labels[rows] = np.argmin(height, axis=1)
-        least[rows] = np.take_along_axis(height, labels[rows, None], axis=1)[:, 0]
+        np.argmin(height, axis=1, out=labels[rows])
+        np.min(height, axis=1, out=least[rows])
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
@@ -255,8 +257,8 @@ def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     init : str
         How to start without them: "auto", or a method of `choose_labels`.
     options : AscentOptions
-        How many starts, and who draws those after the first; most passes over all data, of which trials leave one at
-        least; the job hears of trials.
+        How many starts, and the generator of those after the first; most passes over all data, of which trials leave
+        one at least; the job gets the trials.
     """
     prior, data = sweeps.prior, sweeps.data
     sample, k = data.sample(), len(prior.counts)
@@ -337,10 +339,11 @@ def build_state_from_labels(prior, points, weight, labels):
 
 def _compute_spread(points, weight):
     """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
-    share = np.where(np.isnan(points), 0.0, (weight / np.max(weight))[:, None])
+    is_observed = ~np.isnan(points)
+    share = np.where(is_observed, (weight / np.max(weight))[:, None], 0.0)
     share /= np.maximum(np.sum(share, axis=0), np.finfo(float).tiny)
-    mean = np.sum(share * np.nan_to_num(points), axis=0)
-    spread = np.sqrt(np.sum(share * np.nan_to_num(points - mean) ** 2, axis=0))
+    mean = np.sum(share * np.where(is_observed, points, 0.0), axis=0)
+    spread = np.sqrt(np.sum(share * np.where(is_observed, points - mean, 0.0) ** 2, axis=0))
     return np.where(spread > 0, spread, 1.0)
 
 

@@ -27,19 +27,20 @@ class MixtureState:
         """KL of the weights, means and precisions from the prior."""
         return self.weights.divergence(prior.weights) + self.factors.divergence(prior.factors)
 
+    def coordinates(self):
+        """Natural parameters and expected statistics, flat and in one order."""
+        pairs = zip((self.weights.natural(), self.weights.statistics()), self.factors.coordinates(), strict=True)
+        return tuple([np.concatenate(pair) for pair in pairs])
+
     def natural(self):
         """Natural parameters, flat."""
-        return np.concatenate([self.weights.natural(), self.factors.natural()])
-
-    def statistics(self):
-        """Expected statistics in the order of `natural`."""
-        return np.concatenate([self.weights.statistics(), self.factors.statistics()])
+        return self.coordinates()[0]
 
     def at(self, natural):
         """Return the state with these natural parameters, or None outside the domain."""
         size = self.weights.concentration.size
         weights, factors = self.weights.at(natural[:size]), self.factors.at(natural[size:])
-        return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
+        return None if weights is None or factors is None else MixtureState(weights, factors, self.counts)
 
     def widen_like(self, other):
         """Return this state, with a beta for each column if `other` has that, as data with missing values need it."""
@@ -90,9 +91,7 @@ def merge_states(state, prior, other, other_prior):
     prior, other_prior = prior.widen_like(other_prior), other_prior.widen_like(prior)
     a, b = prior.natural(), other_prior.natural()
     if not (a.shape == b.shape and np.allclose(a, b, rtol=PRIOR_TOLERANCE, atol=PRIOR_TOLERANCE * np.max(np.abs(a)))):
-        raise ValueError(
-            "other must have the same priors; those that are None come from the data: use the model that settle returns"
-        )
+        raise ValueError("other must have the same priors; those that are None come from the data: use with_defaults")
     if prior.is_exchangeable():
         other = other.match(state, prior)
     return MixtureState.combine([(1.0, state), (1.0, other), (-1.0, prior)])
@@ -123,8 +122,8 @@ class RowSums:
             square[:, rows, columns] = second
             square[:, columns, rows] = second
             return cls(counts, first, square, counts[:, None])
-        seen = second[:, dim:] if second.shape[1] > dim else counts[:, None]
-        return cls(counts, first, second[:, :dim], seen)
+        weights = second[:, dim:] if second.shape[1] > dim else counts[:, None]
+        return cls(counts, first, second[:, :dim], weights)
 
     def parts(self):
         """Return the four arrays."""

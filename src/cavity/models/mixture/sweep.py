@@ -60,7 +60,7 @@ class MixtureSweeps:
     @staticmethod
     def coordinates(state):
         """Return natural parameters and expected statistics, flat."""
-        return state.natural(), state.statistics()
+        return state.coordinates()
 
     @staticmethod
     def at(natural, state):

@@ -72,7 +72,7 @@ class ProcessPosterior(LatentPosterior):
         X : array_like (n, D), data frame, path, list of paths, or Source
             Rows; those of files are read block by block.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
@@ -141,7 +141,7 @@ class ProcessPosterior(LatentPosterior):
         X : array_like (n, D) or data frame
             The rows.
         offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
@@ -185,7 +185,7 @@ class ProcessPosterior(LatentPosterior):
         rng : seed or numpy.random.Generator
             Source of randomness; a seed gives the same bits again.
         offset : float or array_like (m,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
+            Known part of f; required where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 

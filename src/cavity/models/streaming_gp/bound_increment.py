@@ -99,10 +99,10 @@ class BoundIncrement:
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
         blocks = rows.spans()
         self.base = rows.compute_prior_means(model, threads)
-        # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(blocks), MAX_KEPT_NUMBERS // max(1, len(self.Z) * ROWS_PER_BLOCK))
-        self.kept_features = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
-        self.residuals, self.latest = [None] * room, None
+        # pages of fresh memory cost as much as the products: W of the first blocks, for the latest settings
+        n_stored = min(len(blocks), MAX_KEPT_NUMBERS // max(1, len(self.Z) * ROWS_PER_BLOCK))
+        self.kept_features = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:n_stored]]
+        self.residuals, self.latest = [None] * n_stored, None
         self.local = threading.local()
         self.start = None
 

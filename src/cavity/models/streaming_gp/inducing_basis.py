@@ -155,12 +155,12 @@ class InducingBasis:
             A, r, numbers, own = np.zeros((self.n, self.n), order="F"), np.zeros(self.n), np.zeros(5), sites.part(part)
             rest = prior[part], residual[part], own.tau, own.rho, own.fraction, NO_NUMBERS if own.y is None else own.y
             rows = np.empty((0, self.n)) if W is None else W[part]
-            done, known = 0, whitened or not self.n
-            if target is not None and not known:
+            done, has_rows = 0, whitened or not self.n
+            if target is not None and not has_rows:
                 done = rows_kernel.add_rows(target, X[part], self.factor, rows, False, *rest, A, r, numbers)
             if done < stop - start:
-                rows = rows if known else self.cross(X[part], threads, None if W is None else rows)
-                rows_kernel.add_rows(None, NO_ROWS, self.factor, rows, known, *rest, A, r, numbers)
+                rows = rows if has_rows else self.cross(X[part], threads, None if W is None else rows)
+                rows_kernel.add_rows(None, NO_ROWS, self.factor, rows, has_rows, *rest, A, r, numbers)
             return A, r, numbers
 
         return *merge(threads.run(task, split_rows(len(sites.rho), ROWS_PER_SUM)), _add_in_place), residual
@@ -244,14 +244,14 @@ class Information:
         """The sums with the constant for the first, (5,): they add up over sets of rows."""
         return np.array([self.constant, self.n, self.squares, self.gap, 0.0])
 
-    def copy(self, room=None):
-        """Return a copy that shares no memory, in the arrays of `room` if that is given."""
+    def copy(self, buffer=None):
+        """Return a copy that shares no memory, in the arrays of `buffer` if that is given."""
         names = ("A", "r", "sums", "factor", "c")
-        if room is None:
+        if buffer is None:
             return Information(*(getattr(self, name).copy(order="F") for name in names))
         for name in names:
-            np.copyto(getattr(room, name), getattr(self, name))
-        return room
+            np.copyto(getattr(buffer, name), getattr(self, name))
+        return buffer
 
     def factorise(self):
         """Return the factor with B factorised; NotPositiveDefiniteError if that has no Cholesky triangle."""

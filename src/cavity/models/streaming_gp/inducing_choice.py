@@ -102,11 +102,11 @@ def choose_greedily(basis, X, weight, budget, tolerance, threads):
     weight, tolerance = (weight / unit, tolerance / unit) if unit > 0 else (weight, tolerance)
     goal = tolerance * np.count_nonzero(weight)
     limit = max(1, CANDIDATE_NUMBERS // max(budget, 1))
-    chosen, first, room = np.zeros(0, dtype=np.intp), True, budget - basis.n
+    chosen, first, n_free = np.zeros(0, dtype=np.intp), True, budget - basis.n
     residual = (
         compute_residuals(basis, X, threads) if len(X) > limit or budget <= basis.n else None
     )  # else they come along
-    while residual is None or (len(chosen) < room and weight @ residual > goal):
+    while residual is None or (len(chosen) < n_free and weight @ residual > goal):
         pool = _choose_pool(weight, residual, limit, first)
         rest = goal if residual is None else goal - (weight @ residual - weight[pool] @ residual[pool])
         more, left = _add_pivots(basis, X[pool], weight[pool], budget, rest, threads)
@@ -197,7 +197,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Notes
     -----
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
-    while there is room. An exchange costs O((N + M) M^2). It is made if old rows lose less than the new ones and those
+    up to the budget. An exchange costs O((N + M) M^2). It is made if old rows lose less than the new ones and those
     that wait gain; after a try that changed nothing it is tried again when rows have lost twice as much.
     """
     if not len(X):
@@ -212,9 +212,9 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     most = max(budget, basis.n + 1 + int(SPARE_BUDGET_SHARE * budget)) if basis.n else budget
     more, _ = choose_greedily(basis, *everyone, most, tolerance, threads)
     rows = everyone[0][more] + 0.0  # -0.0 is 0.0
-    room = max(0, budget - basis.n)
-    larger = basis.extend(rows[:room], threads)
-    if len(rows) > room:
+    n_free = max(0, budget - basis.n)
+    larger = basis.extend(rows[:n_free], threads)
+    if len(rows) > n_free:
         exchanged = _exchange(basis, information, larger, rows, *everyone, budget, alpha, threads)
         if exchanged is not None:
             return exchanged

@@ -122,7 +122,7 @@ class StreamingGP(LatentProcess):
         if isinstance(self.covariance, Covariance) and has_white(self.covariance):
             raise arrays.error_of(
                 "covariance",
-                "must not have a White part, which no inducing point can know: give its variance to the "
+                "must not have a White part, which no inducing point can represent: give its variance to the "
                 "likelihood, Gaussian(noise_variance)",
             )
         numbers = {

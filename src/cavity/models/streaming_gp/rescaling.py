@@ -31,8 +31,8 @@ class ScaleObjective:
         low, high = -np.log(PARAMETER_RANGE), np.log(PARAMETER_RANGE)
         pairs = [(low, high), (low, high)]
         if self.free[0]:
-            room = (self.covariance.log_bounds - self.covariance.log_parameters[:, None])[self.scaled]
-            pairs[0] = max(low, room[:, 0].max()), min(high, room[:, 1].min())
+            distances = (self.covariance.log_bounds - self.covariance.log_parameters[:, None])[self.scaled]
+            pairs[0] = max(low, distances[:, 0].max()), min(high, distances[:, 1].min())
         return np.array(pairs)[self.free]
 
     def log_bound(self, log_s, log_t):

@@ -79,13 +79,13 @@ def learn_batch(
         Whether all rows before have the noise variance of the model: where alpha is 0, it is then learnt from all rows,
         and what is known of those before is rescaled afterwards, see `rescale_information`.
     threads : Threads
-        Who takes blocks.
+        That work on blocks.
     choose : callable, optional
         For first rows, choose(model, rows) -> Z: inducing points for other settings, among some of the rows.
     options : Options, optional
         Of EP.
     job : Job
-        Who hears of every evaluation.
+        Its receivers get every evaluation.
 
     Returns
     -------

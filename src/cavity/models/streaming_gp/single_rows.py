@@ -52,7 +52,7 @@ class SingleRows:
 
     def __init__(self, model, basis):
         self.model, self.basis, self.alpha = model, basis, model.alpha
-        self.own = self.spare = None  # totals of the snapshot that rows may be added to in place; room for a copy
+        self.own = self.spare = None  # totals of the snapshot that rows may be added to in place; arrays for a copy
         self.residual, self.observe = np.empty(1), None  # a function that adds rows to it, where arrays are ready
         # rows that need no look at the model: equal variances, means and noise
         self.ready = basis.n > 0 and is_exact(model.likelihood) and np.ndim(model.mean) == 0
@@ -151,8 +151,8 @@ class SingleRows:
         """Add a site on g and numbers, in place if `now` is this object's own and nothing else changes."""
         new = now
         if changes or now.totals is not self.own:
-            room = None if self.spare is now.information else self.spare
-            new = now.with_room(room, changes or {})
+            buffer = None if self.spare is now.information else self.spare
+            new = now.with_buffer(buffer, changes or {})
         sums = new.information
         # A += rho W'W, r += tau W', factor and c follow; sums and totals get the numbers
         if not kernel.add_observation(

@@ -216,11 +216,11 @@ class StreamSnapshot:
             **changes,
         )
 
-    def with_room(self, room, changes):
+    def with_buffer(self, buffer, changes):
         """Return a snapshot with a factor and totals of its own, for a row to be added in place that loses no nats.
 
-        `room` is an `Information` whose arrays may be overwritten, or None; `changes` are new values of fields.
+        `buffer` is an `Information` whose arrays may be overwritten, or None; `changes` are new values of fields.
         """
-        information, totals = self.information.copy(room), self.totals.copy()
+        information, totals = self.information.copy(buffer), self.totals.copy()
         plain = {"last_information_lost": 0.0, "status": CONVERGED_STATUS, "n_iter": 1, "trace": EMPTY_TRACE}
         return replace(self, information=information, totals=totals, **plain, **changes)

@@ -192,7 +192,7 @@ class StreamingGPState(SparsePosterior):
         ConvergenceWarning
             If EP or the search for settings did not come to rest.
         SettingsWarning
-            If the new rows speak against the settings. With learn, if what is known of the rows before holds settings
+            If the new rows contradict the settings. With learn, if what is known of the rows before holds settings
             that the new ones would leave by far. Without, if rows are much farther from what was predicted for them
             than the settings allow: Gaussian noise and alpha = 0 are judged by 50 rows or more at a time, however they
             come, and the mean of their squared distances, which the settings say is 1, is then above 2. Batches of
@@ -395,9 +395,9 @@ class StreamingGPState(SparsePosterior):
             rows = (
                 f" by changes, {0.5 * information.gap / information.n:.2g} a row in all (tolerance {model.tolerance:g})"
             )
-        lost = f"{self.information_lost:.3g} nats{rows}"
+        loss = f"{self.information_lost:.3g} nats{rows}"
         if self._now.history.changed:
-            lost += f"; with changed settings {self.information_lost_bound:.3g} at most"
+            loss += f"; with changed settings {self.information_lost_bound:.3g} at most"
         worst = [] if self.converged else [("worst update", f"NOT CONVERGED: {self.worst_update}")]
         return format_table(
             f"StreamingGPState: {type(model.likelihood).__name__}, {format_count(self.n_samples, 'row')}, "
@@ -408,7 +408,7 @@ class StreamingGPState(SparsePosterior):
                 ("likelihood", shorten_repr(model.likelihood)),
                 ("mean", shorten_repr(np.asarray(model.mean).tolist())),
                 *list_name_rows(self),
-                ("lost", lost),
+                ("lost", loss),
                 ("last update", f"{method}, {done}"),
                 *worst,
             ],

@@ -75,7 +75,7 @@ class BinaryClassifier(Classifier, Learner):
         return model, Evidence(model.likelihood, rows, threads, options, start)
 
     def _evidence(self, covariance, eval_gradient):
-        """Return the log evidence and, if wanted, its gradient; -inf where there is none."""
+        """Return the log evidence and, on request, its gradient; -inf where there is none."""
         if hasattr(self, "_work"):  # while it is fitted
             tol = SEARCH_TOL if callable(self.optimizer) else choose_search_tol(self._slope)
             value, gradient = self._evaluated(self._work, covariance, eval_gradient, tol)

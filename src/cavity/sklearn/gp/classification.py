@@ -243,9 +243,9 @@ class GaussianProcessClassifier(Classifier, Estimator):
         Raises
         ------
         ValueError
-            If theta has another length, or is None where the gradient is wanted.
+            If theta has another length, or is None where the gradient is requested.
         NotImplementedError
-            If the gradient is wanted of more than two classes.
+            If the gradient is requested of more than two classes.
         """
         check_is_fitted(self)
         if self.n_classes_ == 2:

@@ -4,7 +4,7 @@ theta is the vector of logs of what is learnt. Where a kernel holds one of them 
 (sigma_0), a link says so: log of our parameter i = scale_i theta[index_i] + a constant.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import mul
 
@@ -63,7 +63,7 @@ class LinkedCovariance:
         values = np.array([numbers[i] ** scale for i, scale in zip(self.index, self.scale, strict=True)])
         if not ((values >= WIDEST_BOUNDS[0]) & (values <= WIDEST_BOUNDS[1])).all():
             raise ValueError(f"theta must be the logs of positive and finite numbers, got {theta}")
-        return replace(self, covariance=slots.replace_values(self.covariance, values))
+        return LinkedCovariance(slots.replace_values(self.covariance, values), self.index, self.scale)
 
     def in_theta(self, gradient, n_theta):
         """Return a gradient in the logs of our parameters as one in theta."""

@@ -47,7 +47,7 @@ class FittedRows(ReferenceRows):
 class Learner(Estimator):
     """An estimator with a kernel.
 
-    A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and, if wanted, its gradient
+    A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and on request its gradient
     in the log parameters, and ``_search(loss, start, bounds)``, the built-in optimizer: where it ended, the loss there,
     and why it ended early, if it did.
     """
@@ -85,7 +85,7 @@ class Learner(Estimator):
         Raises
         ------
         ValueError
-            If there are too few or too many entries in theta, or none where the gradient is wanted.
+            If there are too few or too many entries in theta, or none where the gradient is requested.
         """
         if theta is None:
             if eval_gradient:
@@ -131,7 +131,7 @@ class Learner(Estimator):
         return linked.at(arrays.check_shaped(theta, "theta", (linked.n_theta,)))
 
     def _descend(self, linked, start, bounds, job):
-        """Return where a run of the optimizer from a start ended, and the loss there; the job hears of evaluations."""
+        """Return where a run of the optimizer from a start ended, and the loss there; the job gets the evaluations."""
         number = count(1)
 
         def evaluate(theta, eval_gradient=True):
@@ -147,7 +147,7 @@ class Learner(Estimator):
         return theta, loss
 
     def _loss(self, linked, theta, eval_gradient):
-        """Return minus the log of evidence times prior and, if wanted, its gradient."""
+        """Return minus the log of evidence times prior and, on request, its gradient."""
         covariance = self._moved(linked, theta).covariance
         value, slope = self._evidence(covariance, bool(eval_gradient))
         prior, prior_slope = covariance.log_prior()

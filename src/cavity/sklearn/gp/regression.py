@@ -217,7 +217,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         return optimum.x, optimum.fun, "" if optimum.success else optimum.message
 
     def _evidence(self, covariance, eval_gradient):
-        """Return the log evidence and, if wanted, its gradient; -inf where the matrix is not positive definite."""
+        """Return the log evidence and, on request, its gradient; -inf where the matrix is not positive definite."""
         try:
             regression = self._regression(covariance)
         except NotPositiveDefiniteError:
@@ -263,12 +263,12 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         return mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
 
     def _means_and_variances(self, fitted, X, with_variances):
-        """Return the means of scaled targets and, if wanted, their variances, block by block."""
+        """Return the means of scaled targets and, on request, their variances, block by block."""
         means = np.empty((len(X), *self.alpha_.shape[1:]))
         variances = fitted.program.diagonal(X) if with_variances else None
-        room = np.empty((min(len(X), BLOCK_ROWS), len(self.X_train_)))
+        buffer = np.empty((min(len(X), BLOCK_ROWS), len(self.X_train_)))
         for start, stop in merge.split_rows(len(X), BLOCK_ROWS):
-            cross = room[: stop - start]
+            cross = buffer[: stop - start]
             fitted.cross(X[start:stop], cross)
             means[start:stop] = cross @ self.alpha_
             if with_variances:

@@ -289,7 +289,7 @@ class BayesianGaussianMixture(MixtureEstimator):
         return replace(prior, factors=replace(prior.factors, mean=mean)).update(prior, sums)
 
     def _climb(self, sweeps, start, report):
-        """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""
+        """Return how coordinate ascent ended; report(n_iter, bound) is called after every pass."""
         if self.max_iter == 0:
             nothing_done = dict(elbo=-np.inf, status=MAX_ITER_STATUS, n_iter=0, trace={"elbo": np.empty(0)})
             nothing_done |= dict(contraction=np.nan, predicted_gap=np.inf)
@@ -350,7 +350,7 @@ class BayesianGaussianMixture(MixtureEstimator):
 
         Notes
         -----
-        The first call is `fit`: it settles the model and its priors, which later changes of settings leave as they are.
+        The first call is `fit`: it fixes the model and its priors, which later changes of settings leave as they are.
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)

@@ -180,7 +180,7 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
     data : MixtureRows
         The rows, see `open_unscaled`.
     threads : Threads
-        Who visits them.
+        That visit them.
     estimates : Estimates
         Where to start.
     reg_covar : float

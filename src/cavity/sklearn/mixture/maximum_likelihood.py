@@ -158,7 +158,7 @@ class GaussianMixture(MixtureEstimator):
 
     def _first(self, data, X, weight, random_state):
         """Return the first estimates: what was given, the rest from initial responsibilities."""
-        weights, mean, root = self._given(data.scaling.origin)
+        weights, mean, root = self._check_starts(data.scaling.origin)
         covariance = None if root is None else em.covariances_of(root, self.covariance_type)
         if any(value is None for value in (weights, mean, root)):
             resp = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
@@ -171,7 +171,7 @@ class GaussianMixture(MixtureEstimator):
                 covariance, root = moments.covariance, em.factor_precisions(moments.covariance, self.covariance_type)
         return em.Estimates(self.covariance_type, weights, mean, covariance, root)
 
-    def _given(self, origin):
+    def _check_starts(self, origin):
         """Return the given weights, means (from the origin) and factors of precisions, each None if it is not."""
         weights, mean, root = self.weights_init, self.means_init, self.precisions_init
         if weights is not None:

@@ -182,7 +182,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         ConvergenceWarning
             As in `fit`.
         SettingsWarning
-            With ``learn=True``, if what is known of the rows before holds parameters that the new rows speak against.
+            With ``learn=True``, if what is known of the rows before holds parameters that the new rows contradict.
         """
         states = getattr(self, "states_", [])
         X, y, weight = self._checked(X, y, sample_weight, reset=not states)

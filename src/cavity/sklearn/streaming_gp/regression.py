@@ -188,7 +188,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         ConvergenceWarning
             As in `fit`, with ``learn=True``.
         SettingsWarning
-            With ``learn=True``, if what is known of the rows before holds parameters that the new rows speak against.
+            With ``learn=True``, if what is known of the rows before holds parameters that the new rows contradict.
         """
         state = getattr(self, "state_", None)
         self._take(self._checked(X, y, sample_weight, reset=state is None), state)

@@ -10,7 +10,7 @@ from cavity.models.glm.posterior import GLMPosterior
 from cavity.models.hyperparameters import NO_ERRORS_NOTE, Hyperparameters
 
 
-def make_lone_posterior(make_model, many, number):
+def make_single_posterior(make_model, many, number):
     """Return the `GLMPosterior` of a response; make_model(**settings) is the model of a posterior."""
     names, values = many.parameter_names, tuple(map(float, many.parameters[number]))
     likelihood = replace(many.likelihood, **dict(zip(names, values, strict=True))) if names else many.likelihood

@@ -33,6 +33,7 @@ def fit_process():
     return cavity.GaussianProcess(covariance, StudentT(None, None), mean=0.0, integrate="grid").fit(DESIGN[:, 1:], Y)
 
 
+@pytest.mark.long_cases("fit_mixed", "fit_process")
 @pytest.mark.parametrize("fit", [fit_linear, fit_mixed, fit_process])
 def test_points_without_a_fixed_point_are_counted(fit, tmp_path):
     """Few rows under Student-t noise of which nothing is known: sites are not log-concave where the scale is small."""

@@ -84,7 +84,7 @@ def restore_template(make_model, described):
     return deserialize(record, MixedGLMPosterior, make_model, arrays, settings)
 
 
-def make_lone_posterior(make_model, many, number):
+def make_single_posterior(make_model, many, number):
     """Return the `MixedGLMPosterior` of a response."""
     template = restore_template(make_model, many.template)
     return make_posterior(template.model, template._reader, many, number)

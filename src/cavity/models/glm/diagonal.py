@@ -137,10 +137,10 @@ def predict(X, mean, variance, offset=None):
 # ---------------------------------------------------------------------------------------------- ADF
 
 
-def _filter(data, prior_mean, prior_variance):
-    """Run ADF over the rows in order; return the Fit."""
+def _filter(data, prior_mean, variance):
+    """Run ADF over the rows in order; return the Fit. The prior variances become those of the posterior."""
     weights = data.weights
-    state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
+    state, log_z = np.column_stack([prior_mean, variance]), np.zeros(data.n)
     exponent = SHARED_ONE
     if weights is not None:  # of the last copy of a row; 0 for none
         exponent = np.where(weights % 1.0 == 0, np.sign(weights), weights % 1.0)
@@ -155,7 +155,8 @@ def _filter(data, prior_mean, prior_variance):
                 _filter_row(chunk, start, 1.0 if row_weights is None else row_weights[start], state, row_log_z)
         empty_weights = 1.0 if row_weights is None else row_weights[chunk.empty]
         row_log_z[chunk.empty] = _multiply_log_p(empty_weights, chunk.log_p_empty())
-    belief = IndependentWeights(*np.ascontiguousarray(state.T))
+    variance[:] = state[:, 1]  # no new pages of memory, which cost more than the copy
+    belief = IndependentWeights(state[:, 0].copy(), variance)
     return FitResult.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 

@@ -1,7 +1,8 @@
 """Shared fixtures and hypothesis profiles: reproducible runs, no time limits on shared machines.
 
 `-m long` runs the tests marked long, the cases that the default run leaves out (of products of parameters, outside
-samples, named by `long_cases`), and, on many more examples, all properties.
+samples, named by `long_cases`), and, on many more examples, all properties and the tests marked more_draws. The
+default run has cases without fixtures together in one test.
 """
 
 import gc
@@ -13,19 +14,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-from support import sizes
-
-settings.register_profile(
-    "cavity",
-    max_examples=15,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
-settings.register_profile("long", settings.get_profile("cavity"), max_examples=2000)
-settings.load_profile("cavity")
 
 
 def pytest_configure(config):
@@ -33,10 +21,20 @@ def pytest_configure(config):
         sys.pycache_prefix = str(Path(__file__).parent.parent / "build" / "bytecode")
         os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
         sys.dont_write_bytecode = False
-    if config.option.markexpr == "long":
-        settings.load_profile("long")
-    else:  # threads of BLAS of several processes wait for each other, which takes a third of the time
+    is_long = config.option.markexpr == "long"
+    if not is_long:  # threads of BLAS of several processes wait for each other, which takes a third of the time
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile(
+        "cavity",
+        max_examples=2000 if is_long else 15,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
+    settings.load_profile("cavity")
 
 
 def pytest_collectstart():
@@ -47,6 +45,14 @@ def pytest_collection_finish():
     gc.freeze()  # what was imported stays: a fifth of the time of the tests goes into looking at it again
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure(config):
+    if config.pluginmanager.hasplugin(
+        "dsession"
+    ):  # the process that has all reports, through which pytest looks at the end
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is not marked
@@ -64,8 +70,54 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker("long")
     if config.option.markexpr == "long":
         for item in items:
-            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+            if is_property or item.get_closest_marker("more_draws"):
                 item.add_marker("long")
+    elif has_all and not config.option.keyword:  # where cases are chosen by their names, each is a test
+        items[:] = merge_cases(items)
+
+
+def has_plain_cases(item):
+    """Whether a case needs nothing but its values."""
+    return (
+        isinstance(item.parent, pytest.Module)
+        and set(item.fixturenames) == set(item.callspec.params if hasattr(item, "callspec") else {"none"})
+        and not item.callspec.marks
+        and not getattr(item.obj, "is_hypothesis_test", False)
+        and not {marker.name for marker in item.iter_markers()} & {"long", "more_draws", "skip", "skipif", "xfail"}
+    )
+
+
+def merge_cases(items):
+    """Return tests with all cases of one that has no fixtures as one test: each test takes two milliseconds."""
+    groups, merged = {}, []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if not has_plain_cases(item):
+            merged.append(item)
+        elif name in groups:
+            groups[name].append(item)
+        else:
+            groups[name] = [item]
+            run = partial(run_cases, groups[name])
+            run.pytestmark = [marker for marker in item.own_markers if marker.name != "parametrize"]
+            merged.append(pytest.Function.from_parent(item.parent, name=item.originalname, callobj=run))
+    return merged
+
+
+def run_cases(items):
+    """Run cases one after the other; a failure names its case, which can be run by itself under that name."""
+    skips = []
+    for item in items:
+        try:
+            item.obj(**item.callspec.params)
+        except pytest.skip.Exception as skip:
+            skips.append(skip)
+        except BaseException as error:
+            error.add_note(f"in the case {item.nodeid}")
+            raise
+    if len(skips) == len(items):
+        raise skips[0]
 
 
 def choose_default_cases(items):
@@ -102,6 +154,8 @@ def choose_from_product(items):
 @pytest.fixture
 def set_sizes(monkeypatch):
     """Set sizes at which code changes its way, by the names of their constants, until the test ends."""
+    from support import sizes
+
     return partial(sizes.set_sizes, monkeypatch)
 
 

@@ -89,6 +89,7 @@ cdef extern from "cavity_pairs.h" nogil:
 cdef enum:
     PREFETCH_NONZEROS = 160              # between prefetch and use
     PROBIT_ROWS = 128                    # whose log Z are found together
+    CACHED_WEIGHTS = 2048                # are not prefetched: 32 kB of moments, as the smallest first-level cache has
 
 cdef struct Design:
     const int64_t *indptr                # (N + 1,)
@@ -487,11 +488,14 @@ cdef class Rows:
         """ADF over rows start..stop, a row of weight w taken w times. Returns -1 or a row out of range."""
         cdef const double *weights = NULL
         cdef Likelihood lik = self.lik
+        cdef Design X = self.X
         cdef Py_ssize_t row
         if weight is not None:
             weights = &weight[0]
+        if state.shape[0] <= CACHED_WEIGHTS:
+            X.nnz = 0                    # nothing is prefetched
         with nogil:
-            row = filter_rows(&self.X, &lik, &self._y[0], &self._extra[0], self.extras, weights, start, stop,
+            row = filter_rows(&X, &lik, &self._y[0], &self._extra[0], self.extras, weights, start, stop,
                               &self._work[0, 0], &state[0, 0], &log_z[0])
         return row
 

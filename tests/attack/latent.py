@@ -16,18 +16,8 @@ import cavity
 from cavity import likelihoods
 from cavity.models.mixed.terms import make_terms
 
-NAMES = (
-    "Probit",
-    "Logit",
-    "OrderedProbit",
-    "Interval",
-    "Poisson",
-    "NegativeBinomial",
-    "Binomial",
-    "StudentT",
-    "Laplace",
-    *SPECIAL_RESPONSES,
-)
+NAMES = ("Probit", "Logit", "OrderedProbit", "Interval", "Poisson", "NegativeBinomial", "Binomial", "StudentT")
+NAMES += ("Laplace", *SPECIAL_RESPONSES)
 TOL = 1e-8
 SLACK = 300.0  # of a fixed point by sums of many rows, over the tolerance of a fit
 

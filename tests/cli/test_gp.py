@@ -361,18 +361,8 @@ def test_predict_finds_the_columns_of_the_fit(run, tmp_path):
 
 def test_pictures_know_no_offsets_and_predictions_do(run, tmp_path):
     path, saved = write(tmp_path / "t.csv", table()), tmp_path / "p.npz"
-    options = (
-        path,
-        "--target",
-        "count",
-        "--likelihood",
-        "poisson",
-        "--features",
-        "a,b",
-        "--offset",
-        "log_time",
-        "--no-learn",
-    )
+    options = path, "--target", "count", "--likelihood", "poisson", "--features", "a,b"
+    options += "--offset", "log_time", "--no-learn"
     status, _, error = run(*options, "--plot", tmp_path / "p.png")
     assert status == 2
     assert "--offset" in error

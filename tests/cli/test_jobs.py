@@ -148,17 +148,8 @@ def test_regressions_have_the_numbers_of_the_library(run, tmp_path):
     assert (text["columns"], text["classes"]) == (["glu", "bmi"], ["No", "Yes"])
     assert result(run, "predict", saved, "pima", "--output", out)["columns"] == ["mean", "variance", "p:No", "p:Yes"]
     np.testing.assert_allclose(np.load(out)[:, 2:], expected.predict_proba(X), rtol=SOLVES)
-    options = (
-        "--target",
-        "age",
-        "--features",
-        "glu,bmi",
-        "--no-intercept",
-        "--noise-variance",
-        90,
-        "--prior-variance",
-        2,
-    )
+    options = "--target", "age", "--features", "glu,bmi", "--no-intercept", "--noise-variance", 90
+    options += "--prior-variance", 2
     text = result(run, "fit", "linear-regression", "pima", *options, "--output", saved)
     expected = cavity.LinearRegression(intercept=False, noise_variance=90.0, prior_variance=2.0).fit(X, columns["age"])
     assert text["mean"] == expected.mean.tolist()

@@ -248,6 +248,26 @@ def test_bad_observations_are_named(likelihood, y, message):
         likelihood.check(y)
 
 
+def test_moments_of_counts_above_zero_far_below_it():
+    """The mean is 1 + exp(f)/2 there, which rounding makes a staircase; the variance of f may be wide."""
+    likelihood = likelihoods.HurdlePoisson(0.2)
+    for m, v in ((-22.0, 14.0), (-40.0, 1.0), (0.5, 1.0), (10.0, 2.0)):
+        mean, variance = likelihood.moments(np.array([m]), np.array([v]))
+        with mp.workdps(30):
+
+            def mean_of(power, m=m, v=v):
+                def integrand(z):
+                    rate = mp.exp(m + mp.sqrt(v) * z)
+                    return rate / -mp.expm1(-rate) * (1 + rate) ** power * mp.npdf(z)
+
+                return mp.mpf(0.8) * mp.quad(integrand, [-12, -6, -3, 0, 3, 6, 12, 20])
+
+            expected = mean_of(0), mean_of(1) - mean_of(0) ** 2
+        assert mean[0] == pytest.approx(float(expected[0]), rel=INTEGRAL)
+        assert variance[0] == pytest.approx(float(expected[1]), rel=INTEGRAL)
+    assert np.isfinite(likelihood.expected(np.array([-22.0]), np.array([194.0])))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -135,7 +135,7 @@ def test_probabilities_of_ordered_classes_add_up():
 
 def test_mixed_models_average_over_their_groups():
     frame, shift = FRAME.assign(g=np.arange(N) % 10), np.linspace(-1, 1, 10)[np.arange(N) % 10]
-    frame = frame.assign(real=frame["real"] + shift * (2 + frame["x"]), label=frame["label"] ^ (shift > 0.5))
+    frame = frame.assign(real=frame["real"] + 2 * shift + shift**2 * frame["x"], label=frame["label"] ^ (shift > 0.5))
     posterior = cavity.GLM("real ~ x + f + (x | g)", "gaussian").fit(frame)
     table = posterior.average_slopes(frame, "x")
     effects = {"x": 1.0} | {("1 + x | g", level, "x"): 0.1 for level in range(10)}

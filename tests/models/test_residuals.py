@@ -220,6 +220,7 @@ def test_r2_is_that_of_its_draws():
 def test_intraclass_correlations():
     table, _ = cavity.data.table("sleepstudy", as_frame=True)
     posterior = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table)
+    assert posterior.term_summary().names == ()
     variance = posterior.model.effect_covariances["Subject"][0, 0]
     expected = variance / (variance + posterior.model.likelihood.noise_variance)
     assert posterior.icc().columns["share"] == pytest.approx([expected])

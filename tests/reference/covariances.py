@@ -12,20 +12,8 @@ import numpy as np
     CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, MATERN, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY,
 ) = range(12)  # fmt: skip
 MATERN_ORDER = 4  # of programs that are drawn
-NAMES = (
-    "constant",
-    "white",
-    "linear",
-    "rbf",
-    "matern12",
-    "matern32",
-    "matern52",
-    "matern",
-    "rational quadratic",
-    "periodic",
-    "add",
-    "multiply",
-)
+NAMES = ("constant", "white", "linear", "rbf", "matern12", "matern32", "matern52", "matern", "rational quadratic")
+NAMES += ("periodic", "add", "multiply")
 EPS = np.finfo(float).eps
 TINY = 1e-300  # covariances below 2^-1022 may be 0
 PI = np.longdouble("3.14159265358979323846264338327950288")

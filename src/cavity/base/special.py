@@ -9,6 +9,8 @@ References
 .. [DLMF] NIST Digital Library of Mathematical Functions, sections 5.5 (recurrence) and 5.11 (asymptotic expansions).
 .. [D] Theodorus Dekker, "A floating-point technique for extending the available precision", Numerische Mathematik 18,
    1971.
+.. [T] N. M. Temme, "Uniform asymptotic expansions of the incomplete gamma functions and the incomplete beta function",
+   Mathematics of Computation 29, 1975.
 """
 
 from functools import lru_cache
@@ -22,6 +24,8 @@ LARGE_SHAPE = 12.0  # from here on eight terms of the expansion of R, and of its
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1
 BINET_COEFFICIENTS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 MAX_SERIES_ARGUMENT = 0.4  # |u| up to which u - log(1 + u) is summed as a series
+LARGE_BETA_SHAPE = 1e6  # from here on the relative error of one term is some 1e-11, that of SciPy 1e-9 at 1e7
+SMALL_ETA = 1e-8  # up to which the term is what it is at 0: its slope is about one, and its factor less than 1e-3
 LOG_NEGLIGIBLE_SQUARE = -18.0  # exp(2 u)/24 is below the last digit
 N_GAP_TERMS = 12  # z <= 1/16 there: z^12/27 is below the last digit
 
@@ -215,3 +219,25 @@ def wishart_shape_divergence(nu_p, nu_q, dim):
     u = difference / a
     shifted = steps * excess(b, a, u) - 0.5 * nu_q * excess(b / (0.5 * nu_q), a / (0.5 * nu_p), 2.0 * steps * u / nu_q)
     return np.sum(shape_divergence(a, b, difference) + shifted, axis=-1)
+
+
+@quiet
+def beta_cdf(a, b, x):
+    """The distribution function I_x(a, b) of Beta(a, b) variables, a, b > 0 and x in [0, 1].
+
+    Of large shapes the first term of a uniform expansion [T]_, as SciPy's takes a time there that grows with their
+    root, and loses digits: up to 1e-3 at shapes of 1e14.
+    """
+    a, b, x = np.broadcast_arrays(a, b, x)
+    large = np.minimum(a, b) > LARGE_BETA_SHAPE
+    out = np.asarray(special.betainc(np.where(large, 1.0, a), np.where(large, 1.0, b), x))
+    if not large.any():
+        return out
+    a, b, x = a[large], b[large], x[large]
+    n, mu = a + b, a / (a + b)
+    d = x - mu
+    u, v, s = d / mu, -d / (1.0 - mu), np.sqrt(mu * (1.0 - mu))
+    eta = np.copysign(np.sqrt(2.0 * (mu * gap(u, np.log1p(u)) + (1.0 - mu) * gap(v, np.log1p(v)))), d)
+    term = np.where(np.abs(eta) < SMALL_ETA, (1.0 - 2.0 * mu) / (3.0 * s), 1.0 / eta - s / d)
+    out[large] = special.ndtr(eta * np.sqrt(n)) + np.exp(-0.5 * n * eta**2) / np.sqrt(2.0 * np.pi * n) * term
+    return out

@@ -54,7 +54,7 @@ class Number:
     help: str | None = None
     default: object = None
     several: bool = False
-    words: tuple = ()
+    texts: tuple = ()
 
     @property
     def name(self):
@@ -63,13 +63,13 @@ class Number:
 
     def __call__(self, text):
         """Return the value of a typed text; raise OptionError for a number outside of the domain."""
-        if text in self.words:
+        if text in self.texts:
             return text
         number_type, check = NUMBER_DOMAINS[self.domain]
         try:
             values = [number_type(part) for part in (text.split(",") if self.several else [text])]
         except ValueError:
-            several = f"{', '.join(self.words)} or numbers" if self.words else "numbers, one or several"
+            several = f"{', '.join(self.texts)} or numbers" if self.texts else "numbers, one or several"
             expected = f"{several} separated by commas," if self.several else number_type.__name__
             raise argparse.ArgumentTypeError(f"invalid {expected} value: {text!r}") from None
         for value in values:

@@ -40,7 +40,7 @@ class Scores:
         self.columns = CLASS_SCORES if likelihood.n_classes else REAL_SCORES
         self._stretches = []  # of batches: first row, last row, weight, sums, inducing points
         self._batches_per_stretch = 1  # batches in a stretch, the last one may have fewer
-        self._left = 0  # batches that the last stretch can take in
+        self._free_batches = 0  # batches that the last stretch can take in
 
     def add(self, first, y, moments, weights, n_inducing):
         """Add rows from number `first` on, with the moments of f that were predicted for them."""
@@ -49,13 +49,13 @@ class Scores:
         y = check_observations(self.likelihood, y, len(y))[counted]
         scores = _compute_scores(self.likelihood, y, *(m[counted] for m in moments))
         new = [first, first + len(weight) - 1, weight.sum(), weight[counted] @ scores, n_inducing]
-        if self._left:
+        if self._free_batches:
             new = _add_stretches(self._stretches.pop(), new)
-            self._left -= 1
+            self._free_batches -= 1
         else:
-            self._left = self._batches_per_stretch - 1
+            self._free_batches = self._batches_per_stretch - 1
         self._stretches.append(new)
-        if len(self._stretches) == MAX_STRETCHES_HELD and not self._left:
+        if len(self._stretches) == MAX_STRETCHES_HELD and not self._free_batches:
             self._stretches = [_add_stretches(*pair) for pair in zip(*[iter(self._stretches)] * 2, strict=True)]
             self._batches_per_stretch *= 2
 

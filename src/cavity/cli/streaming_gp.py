@@ -32,7 +32,7 @@ SPARSITY_OPTIONS = (
     Number("--jitter", "at least 0 and below 1", "J", "relative nugget of inducing points (default 1e-8)"),
     Number("--alpha", "from 0 to 1", "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
-MEAN_OPTION = Number("--mean", "finite", "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS)
+MEAN_OPTION = Number("--mean", "finite", "M", MEAN_HELP, several=True, texts=MEAN_FUNCTIONS)
 MODEL_OPTIONS = (MEAN_OPTION, *START_OPTIONS, *SPARSITY_OPTIONS)
 STREAM_OPTIONS = (
     Number("--batch", "at least 1", "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),

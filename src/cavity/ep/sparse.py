@@ -114,9 +114,9 @@ class Kriging:
 
     constraints: Constraints
     root: np.ndarray  # (r, r): T with T'T = (A S A')^-1
-    lost: np.ndarray  # (r, n): U = T A S
+    removed: np.ndarray  # (r, n): U = T A S
     pin_root: np.ndarray  # (r, r): T with T'T = (L^-1 - e'C e)^-1
-    regained: np.ndarray  # (r, n): T e'C
+    restored: np.ndarray  # (r, n): T e'C
     log_determinant: float  # what (2) adds to that of the factor
 
     @classmethod
@@ -144,16 +144,16 @@ class Kriging:
     def apply(self, a):
         """Return the products of Cov a with vectors from those with S, (..., n)."""
         a = self.condition(a)
-        return a + (a[..., self.constraints.pins] @ self.pin_root.T) @ self.regained
+        return a + (a[..., self.constraints.pins] @ self.pin_root.T) @ self.restored
 
     def condition(self, a):
         """Return the products of C with vectors from those with S, or draws of covariance C from such of S."""
-        return a - ((a @ self.constraints.A.T) @ self.root.T) @ self.lost
+        return a - ((a @ self.constraints.A.T) @ self.root.T) @ self.removed
 
     def take_out(self, indptr, rows, entries, threads):
         """Turn entries (m,) of S into those of Cov a, of the lower triangle by columns."""
-        vectors, signs = np.concatenate([self.lost, self.regained]), [1.0, -1.0]
-        subtract_products(indptr, rows, vectors, np.repeat(signs, len(self.lost)), entries, threads)
+        vectors, signs = np.concatenate([self.removed, self.restored]), [1.0, -1.0]
+        subtract_products(indptr, rows, vectors, np.repeat(signs, len(self.removed)), entries, threads)
 
 
 def _invert_root(matrix):

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base.lazy_scipy import special
-from cavity.base.public_objects import ArrayLike, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import gap, log_one_minus_exp, quiet
 from cavity.likelihoods.base import HURDLE, ZERO_INFLATED
 from cavity.likelihoods.counts import NO_COUNTS_DISPERSION, NegativeBinomial, Poisson, _Counts, _draw_poisson
 from cavity.likelihoods.parameters import check_closed
+from cavity.likelihoods.predictive import integrate
 
 MIN_ZERO_PROBABILITY = 0.01  # where a search for it starts, at least
 MANY_ZEROS = 0.95  # a share of zeros of which half is inflation where a search starts
@@ -199,8 +200,14 @@ class HurdlePoisson(_CountWithZeros):
     def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance of y given f; see `Likelihood.conditional_variance`."""
         check_closed(self)
-        pi, mean = self.zero_probability, _truncated_mean(f)
-        return (1.0 - pi) * mean * (1.0 + np.exp(f) - (1.0 - pi) * mean)
+        pi, own = self.zero_probability, 1.0 - self.zero_probability
+        return own * _truncated_mean(f) * (1.0 + pi * np.exp(f) - own * _excess(f))
+
+    def expected(self, mean: FloatArray, variance: FloatArray) -> FloatOrArray:
+        """Mean of a new count, from E exp(f) and an integral of what is above it; see `Likelihood.expected`."""
+        check_closed(self)
+        excess = integrate(lambda f, _: _excess(f), mean, variance)
+        return (1.0 - self.zero_probability) * (np.exp(mean + 0.5 * variance) + excess)
 
     @quiet
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
@@ -218,6 +225,12 @@ class HurdlePoisson(_CountWithZeros):
         first = -np.log1p(rng.random(shape) * np.expm1(-rate))
         count = 1 + _draw_poisson(np.maximum(rate - first, 0.0), rng)
         return np.where(rng.random(shape) < self.zero_probability, 0, count)
+
+
+def _excess(f):
+    """What Poisson counts above zero have beyond exp(f) in the mean: rate/(exp(rate) - 1), rate = exp(f)."""
+    rate = np.clip(np.exp(f), SMALLEST_NUMBER, 700.0)  # from where on it is 0
+    return rate / np.expm1(rate)
 
 
 def _truncated_mean(f):

@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import FloatArray, FloatOrArray
-from cavity.base.special import binet, gap, quiet, stirling
+from cavity.base.special import beta_cdf, binet, gap, quiet, stirling
 from cavity.likelihoods.base import BETA, BETA_BINOMIAL, _Compiled
 from cavity.likelihoods.counts import MAX_DRAWN_RATE, _log_mean_rest, _log_stirling, _Trials, check_rows
 from cavity.likelihoods.parameters import check_closed
@@ -134,7 +134,7 @@ class Beta(_BetaShares, _Compiled):
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Distribution function; see `Likelihood.cdf`."""
         _, _, a, b, _, _ = self._shapes(f)
-        return special.betainc(np.maximum(a, SMALLEST_SHAPE), np.maximum(b, SMALLEST_SHAPE), np.clip(y, 0.0, 1.0))
+        return beta_cdf(np.maximum(a, SMALLEST_SHAPE), np.maximum(b, SMALLEST_SHAPE), np.clip(y, 0.0, 1.0))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw shares; see `Likelihood.draw`."""

@@ -137,19 +137,19 @@ class SparseCholesky:
         indices = np.ascontiguousarray(indices, np.int32)
         self.n = n = len(indptr) - 1
         order = fill_reducing_order(indptr, indices) if order is None else order
-        self._given = np.ascontiguousarray(order, np.int32)
-        if not np.array_equal(np.sort(self._given), np.arange(n)):
+        self._first_order = np.ascontiguousarray(order, np.int32)
+        if not np.array_equal(np.sort(self._first_order), np.arange(n)):
             raise arrays.error_of("order", f"must have each of the numbers 0 to {n - 1} once")
         self._analyse(indptr, indices)
 
     def _analyse(self, indptr, indices):
         """Find the tree, an order in which its subtrees lie together, and the supernodes."""
         n = self.n
-        parent, counts = _find_tree(indptr, indices, self._given)[3:]
+        parent, counts = _find_tree(indptr, indices, self._first_order)[3:]
         last_first = np.lexsort((-np.arange(n), -counts)).astype(np.int32)  # of equal ones that with most before it
         post = np.empty(n, np.int32)
         _analysis.postorder(parent, last_first, np.empty(n + 1, np.int32), np.empty(n, np.int32), post)
-        self.order = self._given[post]
+        self.order = self._first_order[post]
         self._rank = post  # place of each pivot in the requested order
         self._place, at, earlier, parent, counts = _find_tree(indptr, indices, self.order)
         first, rows = np.empty(n + 1, np.int32), np.empty(n, np.int32)

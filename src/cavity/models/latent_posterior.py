@@ -20,6 +20,7 @@ from cavity.likelihoods.predictive import find_mixture_quantiles
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.point_moments import average_log_density, average_moments, average_over_points, list_points
+from cavity.models.predicted_rows import check_observed
 from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.models.residuals import ResidualChecks
 from cavity.models.row_predictions import complete_dataset, find_class_shape, name_classes, predict_rows
@@ -411,12 +412,3 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
-
-
-def check_observed(mean, variance):
-    """Raise OverflowError naming the first row of X whose observation has moments that are not finite."""
-    good = np.isfinite(mean) & np.isfinite(variance)
-    if not good.all():
-        raise OverflowError(
-            f"the moments of a new observation of row {int(np.argmin(good))} leave the range of float64"
-        )

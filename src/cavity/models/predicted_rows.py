@@ -75,7 +75,9 @@ class PredictedRows:
             return self.class_numbers.astype(float), mean, probabilities @ numbers**2.0 - mean**2
         if self.likelihood.takes_event and not np.array_equal(self.y[:, 0], self.y[:, 1]):
             raise arrays.error_of("kind", "must be 'quantile' for bounds of observations, which have no value")
-        mean, variance = self.likelihood.moments(self.mean, self.variance, **self.trials)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, variance = self.likelihood.moments(self.mean, self.variance, **self.trials)
+        check_observed(mean, variance)
         return (self.y if self.y.ndim == 1 else self.y[:, 0]), mean, variance
 
     def probabilities_below(self):
@@ -144,3 +146,12 @@ def find_loo_moments(posterior, y, mean, variance):
         loo_density = integrate_log_density(posterior._likelihood, y, mean, variance)
     agree = np.allclose(loo_density, density, rtol=LOO_TOLERANCE, atol=tolerance)
     return (mean, variance) if agree else None
+
+
+def check_observed(mean, variance):
+    """Raise OverflowError naming the first row of X whose observation has moments that are not finite."""
+    good = np.isfinite(mean) & np.isfinite(variance)
+    if not good.all():
+        raise OverflowError(
+            f"the moments of a new observation of row {int(np.argmin(good))} leave the range of float64"
+        )

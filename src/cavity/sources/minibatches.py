@@ -63,7 +63,7 @@ class OneShotMinibatches:
         self.first = next(self._batches, None)
         if self.first is None:
             raise ValueError(f"{name} is an iterator that yields nothing")
-        self._seen = 0
+        self._count = 0
 
     def _read(self, data, name, check):
         width = None
@@ -79,14 +79,14 @@ class OneShotMinibatches:
 
     def __iter__(self):
         for batch in chain([self.first], self._batches):
-            self._seen += len(batch)
+            self._count += len(batch)
             yield batch
 
     def warn_surplus(self):
         """Warn if there were more rows than promised."""
-        if self._seen > self.n_samples:
+        if self._count > self.n_samples:
             warn(
-                f"n_samples is {self.n_samples}, but the stream held {self._seen} points: the posterior is as sure as "
+                f"n_samples is {self.n_samples}, but the stream held {self._count} points: the posterior is as sure as "
                 f"{self.n_samples} points make it",
                 NumericalWarning,
             )

@@ -51,8 +51,8 @@ class ScratchFile:
         self._lock = Lock()
         weakref.finalize(self, self._file.close)
         chosen = f"{tempfile.gettempdir()} (the environment variable TMPDIR chooses another folder)"
-        self._words = f"a scratch file in {chosen if folder is None else folder}"
-        with name_file_in_errors(self._words):
+        self._label = f"a scratch file in {chosen if folder is None else folder}"
+        with name_file_in_errors(self._label):
             self._file.truncate(size)
 
     def read(self, out, offset):
@@ -66,7 +66,7 @@ class ScratchFile:
     def _all(self, values, offset, at_place, at_position):
         """Read or write all bytes, by a function of the system that leaves the file's position alone if it has one."""
         rest, at_place = memoryview(values).cast("B"), getattr(os, at_place, None)
-        with name_file_in_errors(self._words):
+        with name_file_in_errors(self._label):
             while rest:
                 if at_place is not None:
                     done = at_place(self._file.fileno(), [rest], offset)

@@ -67,15 +67,15 @@ class TextRows(SourcePart):
     """
 
     def __init__(self, reader, buffer, *, first=0, index=None, vector=False, state=None):
-        self._reader, self._kept, self._first, self._state = reader, buffer, first, state
+        self._reader, self._buffer, self._first, self._state = reader, buffer, first, state
         self._index = list(range(buffer.width)) if index is None else list(index)
-        self._known = [reader.columns[j] for j in self._index]
+        self._columns_read = [reader.columns[j] for j in self._index]
         self.path, self.shape = reader.path, (buffer.count,) if vector else (buffer.count, len(self._index))
-        self.columns = tuple(column.name for column in self._known)
+        self.columns = tuple(column.name for column in self._columns_read)
         self.in_memory = buffer.view(0, 0) is not None
-        self._kinds = [column.kinds(first + buffer.count) for column in self._known]
+        self._kinds = [column.kinds(first + buffer.count) for column in self._columns_read]
         self.text = tuple(text and not number for number, text in self._kinds)
-        self.unnamed = tuple(column.name for column in self._known if not column.named)
+        self.unnamed = tuple(column.name for column in self._columns_read if not column.named)
 
     def __reduce__(self):
         if self._state is None:
@@ -85,7 +85,7 @@ class TextRows(SourcePart):
     def select_columns(self, index, vector=False):
         """The part with some of the columns, by their numbers; a vector of the only one."""
         index = [self._index[j] for j in index]
-        return TextRows(self._reader, self._kept, first=self._first, index=index, vector=vector, state=self._state)
+        return TextRows(self._reader, self._buffer, first=self._first, index=index, vector=vector, state=self._state)
 
     def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
@@ -96,7 +96,7 @@ class TextRows(SourcePart):
 
     def check_numbers(self, name):
         """Raise ValueError or TypeError if a column holds text, naming line and value; `name` is the argument's."""
-        for column, (number, text) in zip(self._known, self._kinds, strict=True):
+        for column, (number, text) in zip(self._columns_read, self._kinds, strict=True):
             if text and number:
                 raise self._mixed(column)
             if text:
@@ -119,7 +119,7 @@ class TextRows(SourcePart):
 
     def labels(self, index):
         """The text in a column, None for what is missing; None if it holds numbers."""
-        column, (number, text) = self._known[index], self._kinds[index]
+        column, (number, text) = self._columns_read[index], self._kinds[index]
         if not text:
             return None
         if number:
@@ -127,7 +127,7 @@ class TextRows(SourcePart):
         if column.codes is None:
             raise ValueError(f"{self.path}: column {column.name!r} holds more than {MAX_TEXT_VALUES} different texts")
         names = np.array([*column.codes])
-        codes = np.concatenate([self._kept.read(*span)[:, self._index[index]] for span in split_rows(self.shape[0])])
+        codes = np.concatenate([self._buffer.read(*span)[:, self._index[index]] for span in split_rows(self.shape[0])])
         missing = np.isnan(codes)
         values = names[np.where(missing, 0, codes).astype(int)]
         if missing.any():
@@ -137,18 +137,18 @@ class TextRows(SourcePart):
 
     def count_texts(self, index):
         """Return how many different texts a column of the file has, MAX_TEXT_VALUES + 1 for more than these."""
-        codes = self._known[index].codes
+        codes = self._columns_read[index].codes
         return MAX_TEXT_VALUES + 1 if codes is None else len(codes)
 
     def view(self, start, stop):
         """The rows themselves if they are in memory and whole, else None."""
-        is_whole = self.ndim == 2 and self._index == list(range(self._kept.width))
-        return self._kept.view(start, stop) if is_whole and not any(text for _, text in self._kinds) else None
+        is_whole = self.ndim == 2 and self._index == list(range(self._buffer.width))
+        return self._buffer.view(start, stop) if is_whole and not any(text for _, text in self._kinds) else None
 
     def fill(self, out, start, state=None):
         """Copy the rows from `start` on into out (n, D) or (n,)."""
         self.check_numbers("X")
-        out[...] = self._kept.read(start, start + len(out))[:, self._index].reshape(out.shape)
+        out[...] = self._buffer.read(start, start + len(out))[:, self._index].reshape(out.shape)
 
 
 def open_text(file, name="the data", *, separator=None, decimal=None, encoding=None, report_share=None):

@@ -283,6 +283,7 @@ def test_new_levels_of_groups_and_unknown_categories():
         ("y ~ x $ z", "Unexpected character: \\$"),
         ("y ~ wave(x) + (1 | g)", "there is no function 'wave', but B, C, I, S, Sum, T"),
         ("y ~ t2(x, z)", r"there is no function 't2': te\(x, z\) is a smooth function of two variables"),
+        ("y ~ f:s(x)", r"'f:s\(x\)': s must stand alone between plus signs; there is s\(x\), .* s\(x, by=z\)"),
         ("y ~ x > z", "part that is not understood, 'x > z'"),
         ("y ~ x - f:x**f", "not understood"),
         ("p(k) ~ x", r"'p\(k\)': there are two columns in p, got 1"),

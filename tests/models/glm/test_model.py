@@ -47,17 +47,8 @@ def problem(name, n=25, d=3, seed=0):
     }[name]()
 
 
-NAMES = (
-    "Probit",
-    "Logit",
-    "OrderedProbit",
-    "Interval",
-    "Poisson",
-    "NegativeBinomial",
-    "Laplace",
-    "StudentT",
-    "Clutter",
-)
+NAMES = ("Probit", "Logit", "OrderedProbit", "Interval", "Poisson", "NegativeBinomial", "Laplace", "StudentT")
+NAMES += ("Clutter",)
 
 
 # ------------------------------------------------------------------------------------------ truth

@@ -175,3 +175,44 @@ def test_integrated_groups_left_out_by_quadrature():
     at_maximum = cavity.MixedGLM("g", "logit", prior_variance=25.0, priors={"sd": HalfNormal(3.0)})
     plug_in = at_maximum.fit(*rows, groups=groups).leave_group_out("g", *rows, groups=groups)
     assert plug_in[0] > exact[0] + 0.7
+
+
+SETTINGS = {
+    "rw1(t | g)": {"sd": 0.4, "sd(start)": 0.8},
+    "seasonal(n | g, 4)": {"sd": 0.3, "sd(start)": 0.7},
+    "s(x | g, knots=(0, 3, 6, 9))": {"sd": 0.5, "sd(intercept)": 0.6, "sd(slope)": 0.7},
+    "precision(g, Q)": {"sd": 0.9},
+}
+
+
+@pytest.mark.parametrize("term", SETTINGS)
+def test_levels_of_structured_terms_are_left_out(term):
+    """With Gaussian noise the evidence of all rows less that of the others; a level without rows has 0."""
+    rng = np.random.default_rng(5)
+    n = 90
+    rows = {
+        "t": rng.integers(8, size=n),
+        "n": np.arange(n) % 9,
+        "x": rng.uniform(0.0, 9.0, n),
+        "g": rng.choice(list("uvw"), n),
+    }
+    rows["y"] = rng.normal(size=n)
+    pairs = {"Q": (np.eye(4) * 2.0 - np.diag(np.ones(3), 1) - np.diag(np.ones(3), -1), list("uvwz"))}
+    name = term.replace(", knots=(0, 3, 6, 9)", "")
+    settings = {"effect_covariances": {name: SETTINGS[term]}, "prior_variance": 1.0, "graphs": pairs}
+    model = cavity.MixedGLM(f"y ~ {term}", likelihoods.Gaussian(0.5), **settings)
+    posterior = model.fit(rows)
+    left = posterior.leave_group_out("g", rows)
+    for number, level in enumerate("uvw"):
+        others = {column: np.asarray(values)[rows["g"] != level] for column, values in rows.items()}
+        assert left[number] == pytest.approx(posterior.log_evidence - model.fit(others).log_evidence, abs=AT_REST)
+    assert left[3:].tolist() == [0.0] * (term == "precision(g, Q)")
+
+
+def test_models_without_groups_have_none_to_leave_out():
+    rows = {"x": np.arange(9.0), "y": np.arange(9.0) % 2}
+    posterior = cavity.MixedGLM(
+        "y ~ rw1(x)", likelihoods.Gaussian(0.5), effect_covariances={"rw1(x)": {"sd": 1.0}}
+    ).fit(rows)
+    with pytest.raises(ValueError, match="group must be a group of the model, which has none, got 'g'"):
+        posterior.leave_group_out("g", rows)

@@ -107,7 +107,7 @@ def test_newton_derivatives_are_those_of_the_elbo(ard):
         start = alpha, Gamma(1.0, 1.0 / float(means[-1]))
         arrays = ascent._restore(Job(), start, 1, 3)
         numbers = arrays["numbers"]
-        problem = ascent._factor, ascent._target, ascent._group, ascent._known, ascent._shapes, ascent._rates, 0.0
+        problem = ascent._factor, ascent._target, ascent._group, ascent._fixed, ascent._shapes, ascent._rates, 0.0
         kernel.climb(*problem, numbers, arrays["mean"], arrays["root"], arrays["trace"], 1, 0.0)
         gradient = numbers[6 + 2 * size : 6 + 3 * size].copy()
         shapes, value = ascent._shapes, numbers[3] + ascent._find_constant(0.0)

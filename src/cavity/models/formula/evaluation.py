@@ -18,7 +18,7 @@ from cavity.base.arrays import error_of
 from cavity.base.errors import missing_extra_error
 from cavity.base.labels import plain_label
 from cavity.base.public_objects import FloatArray
-from cavity.models.formula.notation import QUOTED_TEXT, refuse
+from cavity.models.formula.notation import QUOTED_TEXT, TERM_NOTATION, refuse
 from cavity.runs.merge import split_rows
 from cavity.sources.source_parts import NamedRows
 from cavity.sources.sources import Source
@@ -97,6 +97,8 @@ def check_notation(text):
         raise refuse(text, "a power is written **: I(x**2) for the square, (a + b)**2 for effects and interactions")
     names = {*FORMULA_FUNCTIONS, *_import_formulae()[-1].TRANSFORMS, "Treatment", "Sum"} - {"np"}
     for name in FUNCTION_CALL.findall(bare):
+        if name in TERM_NOTATION:
+            raise refuse(text, f"{name} must stand alone between plus signs; there is {TERM_NOTATION[name]}")
         if name not in names and not name.startswith("np."):
             hint = OTHER_NAMES.get(name)
             message = f"there is no function {name!r}, but {', '.join(sorted(names))}, and those of NumPy as np.tanh"

@@ -345,13 +345,13 @@ class GLM(ManyResponses, LinearSettings):
             scan(rows.X, rows.weights, run.job)
             resolved = resolve_defaults(model, rows, observations.names)
             problem = GLMProblem.of(resolved.model, resolved.rows)
-            groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
+            groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.fields["intercept"])
             solution = solve(problem, method, run, threads, names, groups)
             if method == "adf":
                 run.job.report(1, rows=problem.used.n)
         if method == "ep":
             solution.fit.warn(run)
-            warn_of_separation(model, rows, observations.names, resolved.kept["intercept"])
+            warn_of_separation(model, rows, observations.names, resolved.fields["intercept"])
         return make_posterior(solution, method, **resolved.described(observations), **inputs.labels())
 
 

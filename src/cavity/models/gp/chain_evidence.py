@@ -44,7 +44,7 @@ class ChainEvidence(Evidence):
     def __init__(self, likelihood, rows, threads, options, start=None):
         if options.schedule not in ("auto", PARALLEL_SCHEDULE):
             raise error_of("schedule", f"must be 'auto' or 'parallel' for a chain, got {options.schedule!r}")
-        self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
+        self.all_rows, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         self.options = replace(options, schedule=PARALLEL_SCHEDULE, job=SILENT_JOB)
         self.times = Times(self.rows.X[:, 0])
         self.blocks = None

@@ -25,7 +25,7 @@ from cavity.models.row_predictions import name_moments, predict_rows
 
 def build_chain_posterior(model, evidence, point, search=None, hyperparameters=None, **labels):
     """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
-    rows, belief, likelihood = evidence.given, point.belief, point.settings.likelihood
+    rows, belief, likelihood = evidence.all_rows, point.belief, point.settings.likelihood
     exact = {}
     if point.fit is None:
         rows_used, left = evidence.rows, belief.complete().curvature / belief.h

@@ -63,7 +63,7 @@ class Evidence:
     sites = None  # those of the last point: its likelihood with the observations
 
     def __init__(self, likelihood, rows, threads, options, start=None, first_solver=None):
-        self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
+        self.all_rows, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
         self.first_solver = first_solver
@@ -128,7 +128,7 @@ class Evidence:
             fit = Engine(geometry, sites, options, self.start).run()
         if fit.converged:
             self.start = fit.tau, fit.rho
-        value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
+        value = fit.log_evidence + self.all_rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit)
 
     def _exact(self, settings, program):
@@ -216,7 +216,7 @@ class Evidence:
 
         def total(likelihood):
             sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
-            return sites.total(m, v) + self.given.log_p_known(likelihood)[1]
+            return sites.total(m, v) + self.all_rows.log_p_known(likelihood)[1]
 
         return differentiate(free, likelihood, total)
 

@@ -33,7 +33,7 @@ LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first
 
 def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
     """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
-    belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
+    belief, rows, known_mean = point.belief, evidence.all_rows, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
     status, trace = (CONVERGED_STATUS, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)

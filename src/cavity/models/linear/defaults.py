@@ -24,12 +24,12 @@ class ResolvedModel:
 
     model: object  # the GLM
     rows: Rows
-    kept: dict  # fields of the posterior: centre, spread, intercept and chosen
+    fields: dict  # fields of the posterior: centre, spread, intercept and chosen
 
     def described(self, observations):
         """Return the fields of a posterior about rows and settings."""
-        chosen = self.kept["chosen"] + observations.chosen
-        return observations.labels | {"has_offset": self.rows.has_offset} | self.kept | {"chosen": chosen or None}
+        chosen = self.fields["chosen"] + observations.chosen
+        return observations.labels | {"has_offset": self.rows.has_offset} | self.fields | {"chosen": chosen or None}
 
 
 def resolve_defaults(model, rows, names=None):

@@ -71,7 +71,7 @@ class DrawsForArviz:
             variables |= dict(zip(self._integrated_names, self.integration.values[numbers].T[:, None], strict=True))
         samples = {"posterior": variables}
         if X is not None:
-            rows, values = self._observed_rows(X, y, groups, offset, exposure, None, event)
+            rows, values, _ = self._observed_rows(X, y, groups, offset, exposure, None, event)
             f = effects @ self._layout.rows(rows.X, values).T
             f += 0.0 if rows.offset is None else rows.offset
             log_p = np.empty(f.shape)

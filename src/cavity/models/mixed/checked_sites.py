@@ -84,7 +84,7 @@ class ChecksApproximation:
         if self._tau is None:
             raise ValueError(f"a correction needs the sites {OF_ROWS}")
         groups, event, offset, exposure = map(arguments.get, ("groups", "event", "offset", "exposure"))
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
+        rows, values, _ = self._observed_rows(X, y, groups, offset, exposure, self._row_weights, event)
         check_same_rows(self, rows)
         subset, mask, likelihood = rows.used(), rows.in_use, self.model.likelihood
         matrix = self._layout.rows(subset.X, [select_rows(value, mask) for value in values])

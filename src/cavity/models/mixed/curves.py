@@ -61,7 +61,9 @@ class StructuredCurves:
             rows.append([edf, float(most), *(values.get(name, np.nan) for name in parameters)])
             if term.has_knots and not term.is_full and edf > MAX_USED_SHARE * most:
                 advised.append(f"{term.name} uses {edf:.1f} of {most} degrees of freedom: try a larger k")
-        columns = dict(zip(("edf", "of", *parameters), np.array(rows).reshape(len(rows), -1).T, strict=True))
+        columns = dict(
+            zip(("edf", "of", *parameters), np.reshape(rows, (len(rows), 2 + len(parameters))).T, strict=True)
+        )
         formats = {"edf": 2} | dict.fromkeys(parameters, summary.FOUR_FIGURES)
         return summary.Table("Structured terms", tuple(names), columns, formats, tuple(advised))
 

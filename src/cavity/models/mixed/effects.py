@@ -116,8 +116,8 @@ class Effects:
         half = self._half(rows.toarray())
         if self.kriging is None:
             return half @ half.T
-        lost, regained = rows @ self.kriging.lost.T, rows @ self.kriging.regained.T
-        return half @ half.T - lost @ lost.T + regained @ regained.T
+        removed, restored = rows @ self.kriging.removed.T, rows @ self.kriging.restored.T
+        return half @ half.T - removed @ removed.T + restored @ restored.T
 
     def solve_for(self, index):
         """The covariances of some effects with all, (m, n)."""
@@ -127,8 +127,8 @@ class Effects:
             covariance = self.cholesky.solve(self.factor, unit, threads)
         if self.kriging is None:
             return covariance
-        lost, regained = self.kriging.lost, self.kriging.regained
-        return covariance - lost[:, index].T @ lost + regained[:, index].T @ regained
+        removed, restored = self.kriging.removed, self.kriging.restored
+        return covariance - removed[:, index].T @ removed + restored[:, index].T @ restored
 
     def predict(self, rows, offset=None):
         """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
@@ -148,8 +148,8 @@ class Effects:
             part = rest[low : low + step]
             variance[part] = np.sum(self._half(rows[part].toarray()) ** 2, axis=1)
             if self.kriging is not None:
-                variance[part] -= np.sum((rows[part] @ self.kriging.lost.T) ** 2, axis=1)
-                variance[part] += np.sum((rows[part] @ self.kriging.regained.T) ** 2, axis=1)
+                variance[part] -= np.sum((rows[part] @ self.kriging.removed.T) ** 2, axis=1)
+                variance[part] += np.sum((rows[part] @ self.kriging.restored.T) ** 2, axis=1)
         check_moments(mean, variance)
         return mean, variance
 
@@ -163,7 +163,7 @@ class Effects:
         steps = self._half(rng.standard_normal((n, len(self.mean))), "backward")
         if self.kriging is None:
             return self.mean + steps
-        more = rng.standard_normal((n, len(self.pins))) @ self.kriging.regained
+        more = rng.standard_normal((n, len(self.pins))) @ self.kriging.restored
         return self.mean + self.kriging.condition(steps) + more
 
 

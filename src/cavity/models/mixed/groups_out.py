@@ -18,6 +18,7 @@ from cavity.models.approximation_check import check_same_rows
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.equal_rows import merge_equal_rows
 from cavity.runs.executors import Threads, single_blas
+from cavity.terms.levels import Levels
 
 OF_ROWS = "of the rows of one fit: an update has none, nor has a response of fit_many, but a fit of it alone"
 
@@ -49,7 +50,7 @@ class LeavesGroupsOut:
         Parameters
         ----------
         group : str
-            Name of a group, as "herd"; that of `terms` without effects.
+            Name of a group, as "herd"; that of `terms` without effects, or of a structured term by group.
         X : data frame or array_like (N, D)
             The rows of the fit once more.
         y : array_like (N,) or str, optional
@@ -78,15 +79,21 @@ class LeavesGroupsOut:
         if not isinstance(group, str):
             message = f"must be the name of a group, the rows come after it; got {type(group).__name__}"
             raise arrays.error_of("group", message, TypeError)
-        names = [term.group for term in self._reader.terms]
-        number = names.index(arrays.check_choice(group, "group", tuple(dict.fromkeys(names))))
+        names, built_terms = [term.group for term in self._reader.terms], self._reader.structured
+        levels = {getattr(built, "group", None): getattr(built, "levels", None) for built in built_terms}
+        levels = {name: of_group for name, of_group in levels.items() if isinstance(of_group, Levels)}
+        levels |= {term.group: term.levels for term in self._reader.terms}
+        if not levels:
+            raise arrays.error_of("group", f"must be a group of the model, which has none, got {group!r}")
+        arrays.check_choice(group, "group", tuple(levels))
         if self._tau is None:
             raise ValueError(f"leaving groups out needs the sites {OF_ROWS}")
         weights = self._row_weights if sample_weight is None else sample_weight
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
+        rows, values, table = self._observed_rows(X, y, groups, offset, exposure, weights)
         check_same_rows(self, rows)
         matrix = self._layout.rows(rows.X, values)
-        others = rows, matrix, values[number][0], self._reader.terms[number].levels
+        codes = values[names.index(group)][0] if group in names else levels[group].codes(table)
+        others = rows, matrix, codes, levels[group]
         densities = [group_log_densities(*point, *others) for point in self._fit_points(rows, matrix)]
         if len(densities) == 1:
             return densities[0]

@@ -49,12 +49,12 @@ def fit_many(model, settings, match, X, Y, groups, names, columns, missing, shar
     fixed, rows = settings(inputs.observations.likelihood), inputs.observations.rows(inputs.X)
     resolved = resolve_defaults(fixed, rows, inputs.reader.columns)
     problem = make_problem(model, fixed, rows, resolved, inputs.terms, match(inputs.terms), run)
-    labels = resolved.kept | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
+    labels = resolved.fields | {"columns": inputs.reader.columns, "roles": inputs.observations.roles}
     effect_names = [f"{level} | {term.name}" for term in inputs.terms for level in term.levels.names]
     learnt = [component_names(term)[0] for term, setting in _pairs(inputs, match) if setting is None]
     problem = problem.with_priors(model.priors, list_targets(inputs.terms), learnt)
     posterior = run_many(problem, opened, share, "mixed", labels, effect_names, learnt)
-    prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+    prepared = {name: resolved.fields[name] for name in ("intercept", "centre", "spread")}
     settings = {"intercept": None if model.formula else False, "centre": resolved.model.centre}
     settings = replace_unchecked(model, **settings), replace(inputs.reader, **prepared)
     good = np.flatnonzero(posterior.has_posterior)

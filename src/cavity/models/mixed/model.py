@@ -283,7 +283,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         match_priors(self.priors, observations.likelihood, list_targets(inputs.terms))
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows, reader.columns)
-        prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+        prepared = {name: resolved.fields[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         dropped, data = inputs.dropped, inputs.named(resolved.rows)
         with run.open(model, data) as threads:
@@ -294,7 +294,7 @@ class MixedGLM(ManyMixedResponses, Frozen):
         solution.fit.warn(run)
         warn_of_terms(solution.problem)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
-        chosen = resolved.kept["chosen"] + observations.chosen
+        chosen = resolved.fields["chosen"] + observations.chosen
         return make_posterior(solution, reader, classes=observations.classes, chosen=chosen or None, dropped=dropped)
 
     def _settings_of(self, terms):

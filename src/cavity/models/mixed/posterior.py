@@ -276,10 +276,10 @@ class MixedGLMPosterior(
         return check_observations(self.model.likelihood, y, dataset.n_rows), self._moments(*read)
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight, event=None):
-        """Checked rows with observations, and (codes, Z) of each term."""
+        """Checked rows with observations, (codes, Z) or rows of each term, and the columns of structured terms."""
         arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset, values, _ = self._reader.read(X, groups, "known", arguments)
-        return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
+        dataset, values, table = self._reader.read(X, groups, "known", arguments)
+        return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values, table
 
     def update(
         self,
@@ -324,7 +324,7 @@ class MixedGLMPosterior(
             For a level that the fit had not, naming it; if hyperparameters were integrated.
         """
         self._refuse_update()
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
+        rows, values, _ = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
         values_in_use = [select_rows(value, rows.in_use) for value in values]
         matrix = self._layout.rows(rows.used().X, values_in_use)
         fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())

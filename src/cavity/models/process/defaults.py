@@ -7,6 +7,7 @@ import numpy as np
 from cavity.base.arrays import error_of
 from cavity.base.column_statistics import column_scales, robust_spread, weighted_median
 from cavity.base.labels import has_classes
+from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import check_row_vector
 from cavity.covariances.base import Covariance
 from cavity.covariances.strings import make_covariance
@@ -139,7 +140,10 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     if is_mean_formula(mean):
         return _resolve_mean_formula(model, observations, X, offset)
     if isinstance(model.covariance, Covariance):
-        return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
+        mean = 0.0 if mean is None else mean
+        if likelihood is model.likelihood:
+            return replace_unchecked(model, mean=mean)
+        return replace(model, likelihood=likelihood, mean=mean)
     rows = observations.rows(X)
     rows = replace(rows, offset=None if offset is None else check_row_vector(offset, "offset", rows.n))
     location, size = find_location_and_spread(likelihood, rows)

@@ -35,10 +35,10 @@ class NewtonAscent:
         self._factor, self._target = factor, target
         model, prior, size = self._model, self._prior, factor.shape[1]
         added = prior.added.size
-        self._group, self._known = np.full(size, -1, dtype=np.int64), np.append(prior.added, np.ones(size - added))
+        self._group, self._fixed = np.full(size, -1, dtype=np.int64), np.append(prior.added, np.ones(size - added))
         n_alpha, n_weights = 0, 1.0
         if not prior.is_learnt:
-            self._known[added:] = prior.known
+            self._fixed[added:] = prior.precisions
         else:
             n_alpha, n_weights = (prior.size, 1.0) if prior.ard else (1, float(prior.size))
             self._group[added:] = np.arange(n_alpha) if prior.ard else 0
@@ -63,7 +63,7 @@ class NewtonAscent:
         arrays = self._restore(job, state, options.max_iter, size)
         numbers, mean, root, trace = (arrays[name] for name in ("numbers", "mean", "root", "trace"))
         tau = 0.0 if self._has_noise else 1.0 / self._model.noise_variance
-        problem = self._factor, self._target, self._group, self._known, self._shapes, self._rates, tau
+        problem = self._factor, self._target, self._group, self._fixed, self._shapes, self._rates, tau
         constant, stopped = self._find_constant(tau), False
         most = 1 if job.has_receivers else options.max_iter
         while not stopped and numbers[1] == 0.0 and numbers[0] < options.max_iter:
@@ -105,7 +105,7 @@ class NewtonAscent:
         remainders, logs = (f(np.concatenate([self._shapes, priors])) for f in (binet, np.log))
         factors = remainders[:count] - remainders[count:] - 0.5 * logs[:count]
         factors += priors * (np.log(self._rates) - logs[count:] + 1.0) + 0.5 * logs[count:]
-        log_determinant = np.log(self._known[self._group < 0]).sum()
+        log_determinant = np.log(self._fixed[self._group < 0]).sum()
         noise = 0.0 if self._has_noise else self.n_samples * np.log(tau)
         return float(factors.sum() + 0.5 * (log_determinant + noise - self.n_samples * LOG_2PI))
 

@@ -38,7 +38,7 @@ class WeightPrior:
     The precision of an added intercept is known: it comes before the others, and no alpha is learnt from its weight.
     """
 
-    known: FloatArray | None  # (D,) precisions
+    precisions: FloatArray | None  # (D,) precisions
     ard: bool
     shape: float
     rate: float
@@ -83,7 +83,7 @@ class WeightPrior:
     @property
     def is_learnt(self):
         """Whether q has a factor for alpha."""
-        return self.known is None
+        return self.precisions is None
 
     @property
     def added(self):
@@ -109,7 +109,7 @@ class WeightPrior:
 
     def mean(self, q):
         """Return E[alpha] of all weights."""
-        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.is_learnt else self.known)
+        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.is_learnt else self.precisions)
 
     def elbo(self, q, second):
         """Return E[log p(w | alpha)] - KL(q(alpha) || p(alpha)), given E[w_i^2]."""

@@ -61,7 +61,7 @@ class Update:
         self.uniform, self.history = now.uniform, now.history
         self.features = None  # W and residuals of the blocks of rows, where they fit into memory
         self.search_status = CONVERGED_STATUS  # of the search for settings, if there is one
-        self.lost = 0.0  # nats that the old factor loses by removal of inducing points
+        self.loss = 0.0  # nats that the old factor loses by removal of inducing points
         self.learning = {}
         model = now.model
         exact = is_exact(model.likelihood)
@@ -94,7 +94,7 @@ class Update:
         new = now.after(
             rows=rows.n,
             updates=1,
-            lost=self.lost,
+            lost=self.loss,
             status=status,
             n_iter=n_iter,
             trace=EMPTY_TRACE | {"change": changes} | self.learning,
@@ -146,7 +146,7 @@ class Update:
             waiting=self.waiting,
             residual=np.concatenate([part[1] for part in self.features]) if has_all_rows else None,
         )
-        self.waiting, self.lost = choice.waiting, self.lost + choice.loss
+        self.waiting, self.loss = choice.waiting, self.loss + choice.loss
         if choice.basis is not self.basis:
             self.basis, self.information, self.features = choice.basis, choice.information, None
 
@@ -175,7 +175,7 @@ class Update:
             exact = carried_over and learnt.optimum.covariance == model.covariance
             self.history = replace(self.history, changed=self.history.changed or not exact)
             mapped, loss = map_old_factor(self.information, basis, self.basis, model.alpha, self.threads, log_t)  # (2)
-            self.information, self.lost = mapped.factorise(), self.lost + loss
+            self.information, self.loss = mapped.factorise(), self.loss + loss
         self.waiting = WaitingRows.none(self.basis.Z.shape[1])
         self._choose_inducing()  # shorter lengthscales need more points
         return learnt.status

@@ -55,6 +55,14 @@ class ChainRows:
         before = np.searchsorted(keys, codes * count + np.searchsorted(distinct, t, side="right"), side="right") - 1
         return t, np.maximum(before, self.firsts[codes]), new, self.firsts[codes + 1] - 1
 
+    def _find_rows(self, table, levels, relation):
+        """Return the rows Z of a table of columns, a state each; ValueError with a `relation` for times without one."""
+        t, before, new, _ = self._find_states(table, levels)
+        off = (t != self.times[before]) & ~new
+        if off.any():
+            raise self._refuse_time(int(np.argmax(off)), t, relation)
+        return self._make_rows(before[:, None], np.ones((len(t), 1)), ~new)
+
     def _make_rows(self, states, weights, keep):
         """Return rows (M, k) of weights (M, s) at states (M, s), none where `keep` is false."""
         weights = np.where(keep[:, None], weights, 0.0)
@@ -84,6 +92,15 @@ class ChainRows:
             return {self.column: self.times}
         labels = np.array(self.levels.labels[0], dtype=object)
         return {self.column: self.times, self.group: np.repeat(labels, np.diff(self.firsts))}
+
+
+def add_structures(parameters, matrices, ranks):
+    """Return the prior of a regular sum of sparse structures with a parameter each, whose ranks add up to its size."""
+    total = sum(matrices[1:], matrices[0])
+    rows, columns, _ = intrinsic.lower_triangle(total)
+    structures = np.stack([sparse.csr_array(matrix)[rows, columns] for matrix in matrices])
+    which, scales, constant = tuple(range(len(ranks))), (1.0,) * len(ranks), intrinsic.factor_and_invert(total)[0]
+    return ScaledStructures(parameters, rows, columns, structures, None, which, scales, tuple(ranks), constant)
 
 
 # ------------------------------------------------------------------------------------------ consecutive times
@@ -228,11 +245,7 @@ class BuiltAutoregression(ChainRows, BuiltTerm):
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns, a state each."""
-        t, before, new, _ = self._find_states(table, levels)
-        off = (t != self.times[before]) & ~new
-        if off.any():
-            raise self._refuse_time(int(np.argmax(off)), t, "until= of the term adds times to come")
-        return self._make_rows(before[:, None], np.ones((len(t), 1)), ~new)
+        return self._find_rows(table, levels, "until= of the term adds times to come")
 
     def extra_variance(self, table, free, levels="known"):
         """Return the variance of new levels."""
@@ -298,9 +311,8 @@ class Seasonal(StructuredTerm):
         levels, codes = build_groups(table, self.group, len(t))
         count = 1 if levels is None else len(levels)
         times, firsts = make_chains(t, codes, count, None, self.name, self.column)
-        most = int(np.max(np.diff(firsts)))
-        if most <= self.period:
-            message = f"must have more times than a cycle of {self.period}, got {most} of them"
+        if np.max(np.diff(firsts)) <= self.period:
+            message = f"must have more times than a cycle of {self.period}, got {np.max(np.diff(firsts))} of them"
             raise error_of(f"column {self.column!r}", message)
         return BuiltSeasonal(self.name, self.column, self.period, times, firsts, self.group, levels)
 
@@ -351,20 +363,9 @@ class BuiltSeasonal(ChainRows, BuiltTerm):
             for r, k in zip(sizes, counts, strict=True)
         ]
         first = sparse.block_diag([block for pair in pairs for block in pair])
-        matrices = C.T @ C, sparse.csr_array(first)
-        rows, columns, _ = intrinsic.lower_triangle(matrices[0] + matrices[1])
         cycles = max(1.0, float(np.max(counts)) / m)
-        return ScaledStructures(
-            (Parameter("sd", unit=cycles**-0.5), Parameter("sd(start)")),
-            rows,
-            columns,
-            np.stack([matrix[rows, columns] for matrix in matrices]),
-            None,
-            (0, 1),
-            (1.0, 1.0),
-            (C.shape[0], int(np.sum(sizes))),
-            intrinsic.factor_and_invert(matrices[0] + matrices[1])[0],
-        )
+        parameters = Parameter("sd", unit=cycles**-0.5), Parameter("sd(start)")
+        return add_structures(parameters, [C.T @ C, first], (C.shape[0], int(np.sum(sizes))))
 
     def _patterns(self, t):
         """The m - 1 patterns that repeat and sum to zero, (M, m - 1)."""
@@ -374,11 +375,7 @@ class BuiltSeasonal(ChainRows, BuiltTerm):
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns, a state each."""
-        t, before, new, _ = self._find_states(table, levels)
-        off = (t != self.times[before]) & ~new
-        if off.any():
-            raise self._refuse_time(int(np.argmax(off)), t, "s(t, period=...) is a pattern at all times")
-        return self._make_rows(before[:, None], np.ones((len(t), 1)), ~new)
+        return self._find_rows(table, levels, "s(t, period=...) is a pattern at all times")
 
     def fixed_columns(self, table):
         """Return the patterns that repeat."""

@@ -309,16 +309,11 @@ class BuiltSmooth(BuiltTerm):
         rows, columns = np.tril_indices(self.k)
         matrices = [S, *(np.outer(g, g) for g in G)]
         count = self.n_blocks
-        return ScaledStructures(
-            (Parameter("sd"), Parameter("sd(intercept)"), Parameter("sd(slope)", unit=np.sqrt(12.0))),
-            *repeat_pattern(rows, columns, self.k, count),
-            np.stack([np.tile(matrix[rows, columns], count) for matrix in matrices]),
-            None,
-            (0, 1, 2),
-            (VARIANCE_OF_UNIT, 1.0, 1.0),
-            ((self.k - 2) * count, count, count),
-            count * inner,
-        )
+        parameters = Parameter("sd"), Parameter("sd(intercept)"), Parameter("sd(slope)", unit=np.sqrt(12.0))
+        pattern = repeat_pattern(rows, columns, self.k, count)
+        structures = np.stack([np.tile(matrix[rows, columns], count) for matrix in matrices])
+        scales, ranks = (VARIANCE_OF_UNIT, 1.0, 1.0), ((self.k - 2) * count, count, count)
+        return ScaledStructures(parameters, *pattern, structures, None, (0, 1, 2), scales, ranks, count * inner)
 
     # ------------------------------------------------------------------------------------------ rows
 

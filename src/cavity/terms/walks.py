@@ -23,7 +23,7 @@ from cavity.base.public_objects import FloatArray, IntArray
 from cavity.terms import intrinsic
 from cavity.terms.base import StructuredTerm, check_column
 from cavity.terms.blocks import build_groups, read_numbers, read_numbers_that_vary
-from cavity.terms.chains import ChainRows
+from cavity.terms.chains import ChainRows, add_structures
 from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures, list_variables
 from cavity.terms.levels import Levels
 
@@ -157,22 +157,9 @@ class BuiltWalk(ChainRows, BuiltTerm):
             matrices.append(E.T @ E)
             names.append("sd(slope)")
             ranks.append(len(second))
-        rows, columns, _ = intrinsic.lower_triangle(sum(matrices[1:], matrices[0]))
-        structures = np.stack([sparse.csr_array(matrix)[rows, columns] for matrix in matrices])
-        constant = intrinsic.factor_and_invert(sum(matrices[1:], matrices[0]))[0]
         span = float(np.ptp(self.times))
         units = {"sd": span**-0.5 if self.order == 1 else span**-1.5, "sd(start)": 1.0, "sd(slope)": 1.0 / span}
-        return ScaledStructures(
-            tuple(Parameter(name, unit=units[name]) for name in names),
-            rows,
-            columns,
-            structures,
-            None,
-            tuple(range(len(names))),
-            (1.0,) * len(names),
-            tuple(ranks),
-            constant,
-        )
+        return add_structures(tuple(Parameter(name, unit=units[name]) for name in names), matrices, ranks)
 
     def design(self, table, levels="known"):
         """Return the rows Z of a table of columns: a state, or two between which a time is."""

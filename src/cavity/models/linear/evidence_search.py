@@ -258,11 +258,9 @@ def _move_from_afar(evidence, objective, starts, bounds, job):
     stage, x = job.stage(PASSES_STAGE), np.clip(evidence.vector.start(0.0, starts[0]), *bounds.T)
     if len(starts) > 1:
         x = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
-    few = evidence.sample_rows()
-    first = None if few is None else move_with_passes(few, x, None, bounds, stage, LEAST_SAMPLE_STEP)
+    first = _move_with_sample(evidence, x, bounds, stage)
     if first is not None:
         x, stage = first.x, job.stage(PASSES_STAGE)
-        evidence.start_from(few)
     n_first = 1 if first is None else 2
     moved = None if job.stopped else move_with_passes(evidence, x, None, bounds, stage, first_passes=n_first)
     if moved is None:
@@ -272,6 +270,15 @@ def _move_from_afar(evidence, objective, starts, bounds, job):
         if first is not None:
             objective.steepness = np.maximum(first.steepness, moved.steepness)
     return moved
+
+
+def _move_with_sample(evidence, x, bounds, job):
+    """Return where passes over some of many rows lead, whose sites the evidence then starts from; None if nowhere."""
+    few = evidence.sample_rows()
+    first = None if few is None else move_with_passes(few, x, None, bounds, job, LEAST_SAMPLE_STEP)
+    if first is not None:
+        evidence.start_from(few)
+    return first
 
 
 # ------------------------------------------------------------------------------------------ starts

@@ -30,7 +30,7 @@ from cavity.models.evaluations import EvidencePoint
 
 SHORT_STEP = 3e-4  # of a free number, in one-sided differences of moments
 LONG_STEP = 1e-2  # of one of the likelihood, in central differences of sites and second ones of their normalisers
-MAX_SAMPLED_ROWS = 1 << 15
+MAX_SAMPLED_ROWS = 1 << 14
 MAX_SECOND_SHARE = 1e-3  # of curvatures, by the term with WCW, beyond which the responses of all rows are found
 LEAST_SHARE = 5e-4  # of a curvature, by the last terms of (2)
 MAX_TERMS = 20  # pairs of terms of (2)
@@ -118,6 +118,7 @@ class FixedPointResponse:
             line[: len(of_prior)] = ((self._find_slopes(point) - slopes) / SHORT_STEP)[of_prior]
             line[len(of_prior) :] = [self._multiply(point, direction) for direction in directions]
             responses.append(rows.respond(*self._subtract(point), moment))
+            del point
         matrix[len(of_prior) :, len(of_prior) :] += own
         response = self._add_terms(rows, responses, changes, np.abs(np.diagonal(matrix)))
         return None if response is None else -0.5 * (matrix + matrix.T) - response
@@ -160,43 +161,53 @@ class FixedPointResponse:
         """Return the second and third sums of (2) in free numbers of the likelihood, the sums of s of each, and w."""
         if not numbers:
             return 0.0, [], []
-        belief, free, likelihood = self.point.belief, self.evidence.vector.free, self.settings.likelihood
-        m, v, proper = find_cavities(belief.mean, belief.variance, self.tau, self.rho, 1.0)
+        geometry, mean, free = self.point.geometry, self.point.belief.mean, self.evidence.vector.free
+        m, v, proper = find_cavities(mean, self.point.belief.variance, self.tau, self.rho, 1.0)
         if not np.all(proper):
             raise ArithmeticError("cavities are improper")
-        middle, totals, changes = self._match(likelihood, m, v)[0], [], []
-        for i in numbers:
-            ends = [self._match(free.step(likelihood, i, step), m, v) for step in (LONG_STEP, -LONG_STEP)]
-            totals.append(ends[0][0] + ends[1][0])
-            variances = [1.0 / (1.0 / v + rho) for _, _, rho in ends]
-            means = [(m / v + tau) * variance for (_, tau, _), variance in zip(ends, variances, strict=True)]
-            pairs = ends[0][1:], ends[1][1:]
-            changes.append(
-                [(up - down) / (2.0 * LONG_STEP) for up, down in (*zip(*pairs, strict=True), means, variances)]
-            )
+        middle = self._add_up(self.settings.likelihood, m, v)
+        changes, totals = zip(*(self._differentiate(i, m, v) for i in numbers), strict=True)
         own = np.diag(np.array(totals) - 2.0 * middle) / LONG_STEP**2
         for i, j in combinations(range(len(numbers)), 2):
             both = 0.0
             for step in (LONG_STEP, -LONG_STEP):
-                other = free.step(likelihood, numbers[i], step)
-                both += self._match(free.step(other, numbers[j], step), m, v)[0]
+                other = free.step(self.settings.likelihood, numbers[i], step)
+                both += self._add_up(free.step(other, numbers[j], step), m, v)
             own[i, j] = own[j, i] = 0.5 * (both + 2.0 * middle - totals[i] - totals[j]) / LONG_STEP**2
         for row, (tau, rho, *_) in zip(own, changes, strict=True):
-            row -= [float(mean @ (tau - belief.mean * rho) - 0.5 * variance @ rho) for _, _, mean, variance in changes]
-        base, sum_rows = self.point.geometry.base, self.point.geometry.sum_rows
-        return own, [sum_rows(rho, tau - rho * base) for tau, rho, *_ in changes], [change[2:] for change in changes]
+            row -= [float(shift @ (tau - mean * rho) - 0.5 * spread @ rho) for _, _, shift, spread in changes]
+        sums = [geometry.sum_rows(rho, tau - rho * geometry.base) for tau, rho, *_ in changes]
+        return own, sums, [change[2:].copy() for change in changes]
 
-    def _match(self, likelihood, m, v):
-        """Return the sum of log normalisers at cavities under a likelihood, and tau and rho of the sites that match."""
-        evidence, sites, out = self.evidence, self.evidence.sites(likelihood), np.empty((3, len(m)))
+    def _differentiate(self, i, m, v):
+        """Return the slopes of tau and rho of sites at cavities and of their tilted moments in a free number, (4, N),
+        and the sum of `_add_up` on both sides.
+        """
+        free, likelihood, out = self.evidence.vector.free, self.settings.likelihood, np.empty((4, len(m)))
+        ends = [free.step(likelihood, i, step) for step in (LONG_STEP, -LONG_STEP)]
+        sites = [self.evidence.sites(end) for end in ends]
 
-        def match(start, stop):
-            part = slice(start, stop)
-            out[:, part] = sites.match(part, m[part], v[part])
+        def differ(start, stop):
+            part, total, values = slice(start, stop), 0.0, []
+            for of_end in sites:
+                log_z, tau, rho = of_end.match(part, m[part], v[part])
+                variance = 1.0 / (1.0 / v[part] + rho)
+                values.append(np.array([tau, rho, (m[part] / v[part] + tau) * variance, variance]))
+                total += float(np.sum(log_z))
+            out[:, part] = (values[0] - values[1]) / (2.0 * LONG_STEP)
+            return total
 
-        evidence.threads.run(match, self.point.geometry.groups)
-        rest = evidence.problem.rows.log_p_known(likelihood)[1] + evidence.constant(likelihood)
-        return float(np.sum(out[0])) + rest, out[1], out[2]
+        total = sum(self.evidence.threads.imap(differ, self.point.geometry.groups))
+        return out, total + sum(self._find_rest(end) for end in ends)
+
+    def _add_up(self, likelihood, m, v):
+        """Return the sum of log normalisers at cavities under a likelihood, and what else depends on it."""
+        sites, groups = self.evidence.sites(likelihood), self.point.geometry.groups
+        totals = self.evidence.threads.imap(lambda a, b: sites.total(m[a:b], v[a:b], slice(a, b)), groups)
+        return sum(totals) + self._find_rest(likelihood)
+
+    def _find_rest(self, likelihood):
+        return self.evidence.problem.rows.log_p_known(likelihood)[1] + self.evidence.constant(likelihood)
 
     # ------------------------------------------------------------------------------------------ responses of sites
 
@@ -227,8 +238,8 @@ class FixedPointResponse:
         """Return dm' W C W dm of a sum of directions, each in units of its curvature, by pairs of every other row."""
         change = np.sum([change / np.sqrt(size) for (change, _), size in zip(responses, sizes, strict=True)], axis=0)
         is_even = np.arange(rows.n_rows) % 2 == 0
-        even, odd = (rows.add_up(*(2.0 * part * change)) for part in (is_even, ~is_even))
-        return abs(self._multiply(self._move_sites(*even), odd))
+        point = self._move_sites(*rows.add_up(*(2.0 * is_even * change)))
+        return abs(self._multiply(point, rows.add_up(*(2.0 * ~is_even * change))))
 
 
 def _multiply_responses(responses):

@@ -412,4 +412,6 @@ def learn_settings(problem, names, threads, options, varies=True):
     evidence = MixedEvidence(problem, vector, threads, options)
     if not vector.size:
         return SearchResult(problem), evidence, method
-    return maximise_evidence(evidence, starts, options.job), evidence, method
+    search = maximise_evidence(evidence, starts, options.job)
+    evidence.last_point = None  # which is large
+    return search, evidence, method

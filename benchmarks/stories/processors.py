@@ -132,7 +132,7 @@ def main():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few iterations are enough
             fit()
-    levels = _core.variants("simd")
+    levels = _core.variants("dense")
     heads = "kernel", "fit", *(f"{level}, us" for level in levels), "beyond the ratio of widths"
     print(f"Measured with cavity {cavity.__version__}.\n")
     print("| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", sep="\n")

@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 45_773, "tests": 53_213}
+MAX_CODE_LINES = {"src": 45_776, "tests": 53_246}
 # of src some 5,300 are structured terms, graphs and chains, 2,300 integrals over hyperparameters and corrections of EP,
 # 1,700 fits of many responses, 2,900 formulas, missing values, averages over rows, and checks of models
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 33
@@ -46,6 +46,11 @@ def test_no_files_of_tools_are_tracked():
     hidden = {part for path in paths for part in PurePosixPath(path).parts if part.startswith(".")}
     assert hidden <= HIDDEN_NAMES
     assert list_tracked("--cached", "--ignored", "--exclude-standard") == []
+
+
+def test_no_conflict_of_a_merge_was_committed():
+    for path in (CHECKOUT / name for name in list_tracked() if name.endswith((".md", ".rst", ".py"))):
+        assert not path.exists() or "\n<<<<<<< " not in path.read_text(), path
 
 
 def test_large_files_are_listed():

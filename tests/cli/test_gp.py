@@ -374,6 +374,11 @@ def test_pictures_know_no_offsets_and_predictions_do(run, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=SOLVES)
 
 
+def test_targets_whose_squares_are_zero_are_named(tmp_path, run):
+    path = write(tmp_path / "x.csv", {"x": np.arange(9.0), "y": 1e-200 * np.sin(np.arange(9.0))})
+    assert "squares of column 'y' are below the range of float64; rescale it" in run(path, "--target", "y")[2]
+
+
 def test_long_series_are_chains(tmp_path, run):
     rng = np.random.default_rng(0)
     t = np.sort(rng.uniform(0, 100, 2500))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import gaussian as reference
 from scipy import integrate, stats
+from support.examples import count_draws
 from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
 
 import cavity
@@ -744,10 +745,11 @@ def test_a_factor_that_is_nearly_all_of_a_product_leaves_what_the_other_says():
     assert Gaussian(tau[::-1], rho[::-1], [-1.2, -0.4]).prod().log_scale == INF
 
 
+@pytest.mark.more_draws
 @pytest.mark.long_cases("8")
 @pytest.mark.parametrize("top", [8, *(pytest.param(top, marks=pytest.mark.long) for top in (90, 110, 300)), 1000])
 def test_prod_at_any_exponents(top):
-    for _ in range(60):
+    for _ in range(count_draws(60)):
         n = int(WIDE.integers(1, 6))
         rho = np.where(WIDE.random(n) < 0.15, 0.0, any_number(top, n))
         rho = np.abs(rho) if WIDE.random() < 0.5 else rho
@@ -794,12 +796,13 @@ def near(value, exact, size, tolerance=20):
     return abs(mp.mpf(float(value)) - exact) <= tolerance * EPS * size + mp.mpf("1e-320")
 
 
+@pytest.mark.more_draws
 @pytest.mark.long_cases("8", "110")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
 def test_linear_functions_at_any_exponents(top):
     """Where a result is in range it is right, wherever the terms of its formula go; where it is not, that is said."""
-    for _ in range(60):
+    for _ in range(count_draws(60)):
         t, r, a, b = any_number(top, 4)
         g = float(WIDE.normal())
         r = 0.0 if WIDE.random() < 0.1 else r
@@ -827,11 +830,12 @@ def test_linear_functions_at_any_exponents(top):
                     assert near(result.log_scale, expected, size)
 
 
+@pytest.mark.more_draws
 @pytest.mark.long_cases("8", "110")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
 def test_observe_at_any_exponents(top):
-    for _ in range(60):
+    for _ in range(count_draws(60)):
         t, r, a, b, y, noise = any_number(top, 6)
         r, noise = abs(r), abs(noise)
         with mp.workdps(1400):

@@ -215,6 +215,7 @@ def test_contrasts():
         ({"combinations": "low|mid"}, ValueError, "must be a sum of numbers times coefficients: there is"),
         ({"combinations": "x +"}, ValueError, "must be a sum of coefficients"),
         ({"combinations": [3]}, TypeError, "must be expressions like 'a - b', or dicts"),
+        ({"combinations": []}, TypeError, r"must be expressions like 'a - b', or dicts .* got \[\]"),
         ({"pairs": "x"}, ValueError, "must be a column of categories, got 'x'; there is 'f'"),
         ({}, ValueError, "must be given, or pairs"),
     ],

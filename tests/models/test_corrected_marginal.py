@@ -62,7 +62,7 @@ def test_columns_that_are_scaled(method):
     y = rng.poisson(np.exp(0.3 * x[:, 0] - 1.0))
     model = cavity.GLM("poisson", prior_variance=1.0, prior_mean=0.0, intercept=True, standardize=True)
     posterior = model.fit(x, y, sample_weight=w)
-    a, b = (item.ravel() for item in np.meshgrid(np.linspace(-2.0, 1.2, 401), np.linspace(0.0, 1.6, 1601)))
+    a, b = (item.ravel() for item in np.meshgrid(np.linspace(-2.0, 1.2, 201), np.linspace(0.0, 1.6, 401)))
     variances = posterior.model.prior_variance
     f = a + b * (x - posterior.centre) / posterior.spread
     log_joint = np.sum(w[:, None] * (y[:, None] * f - np.exp(f)), axis=0) - 0.5 * (

@@ -14,7 +14,7 @@ from cavity.models import integral
 from cavity.models.integration_designs import integrate
 
 DESIGN, Y = np.column_stack([np.ones(4), np.arange(4.0)]), np.array([0.0, 1.0, 5.0, 2.0])
-FAILED = r"EP found no fixed point within 60 steps of the double loop at (\d+) of (\d+) points of the integral"
+FAILED = r"EP found no fixed point within (?:10|60) steps of the double loop at (\d+) of (\d+) points of the integral"
 
 
 def fit_linear():
@@ -35,8 +35,10 @@ def fit_process():
 
 @pytest.mark.long_cases("fit_mixed", "fit_process")
 @pytest.mark.parametrize("fit", [fit_linear, fit_mixed, fit_process])
-def test_points_without_a_fixed_point_are_counted(fit, tmp_path):
+def test_points_without_a_fixed_point_are_counted(fit, tmp_path, set_sizes):
     """Few rows under Student-t noise of which nothing is known: sites are not log-concave where the scale is small."""
+    if fit is fit_linear:
+        set_sizes(MAX_DOUBLE_LOOP_STEPS=10)
     begin = time.process_time()
     with pytest.warns(cavity.NumericalWarning, match=FAILED) as record:
         posterior = fit()

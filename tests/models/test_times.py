@@ -115,10 +115,11 @@ BAD_EVENTS = [
     (FRAME["text"], TypeError, "'(yes|no)' in row 0: write a comparison, as status == 'died'"),
     (DIED[:9], ValueError, "one entry for each of the 60 times, got 9"),
     (np.where(DIED, 1, np.nan), ValueError, "a value in every row, got nan in row .* missing='drop'"),
+    (1.0, ValueError, r"event must have 1 dimension.*, got shape \(\)"),
 ]
 
 
-@pytest.mark.parametrize(("event", "error", "message"), BAD_EVENTS, ids=["R", "signs", "text", "short", "nan"])
+@pytest.mark.parametrize(("event", "error", "message"), BAD_EVENTS, ids=["R", "signs", "text", "short", "nan", "one"])
 def test_bad_events(event, error, message):
     with pytest.raises(error, match=message):
         cavity.GLM("gaussian", intercept=True).fit(x[:, None], TIME, event=event)

@@ -26,7 +26,7 @@ def read_real_column(column, name, *, allow_missing=False):
 
 def _read_truth_values(column, name):
     """Return a column with truth values in place of "True" and "False", as text files have them."""
-    if not isinstance(next(iter(column), None), str):
+    if not (np.ndim(column) and isinstance(next(iter(column), None), str)):
         return column
     values = [TRUTH_TEXTS.get(str(value).lower()) for value in column]
     if None in values:

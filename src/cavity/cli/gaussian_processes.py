@@ -48,6 +48,8 @@ def add_scales(problem, first=slice(None)):
     """Return the problem with the spread of columns and target in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
     size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL_LIKELIHOODS else 1.0
+    if size == 0.0:
+        raise OverflowError(f"squares of column {problem.target!r} are below the range of float64; rescale it")
     return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
 
 

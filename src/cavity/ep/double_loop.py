@@ -46,8 +46,8 @@ MIN_STEP = 1e-8  # along the gradient
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 NO_PROGRESS = "the double loop makes no progress: data and model contradict each other, or their scales are far apart"
 SITES_LOST_DIGITS = (
-    "the sites lost their digits to rounding, as the scales of data, likelihood and prior are too far apart; rescale "
-    "the columns of X or use a narrower prior"
+    "the sites lost their digits to rounding, as the scales of data, likelihood and prior are too far apart; centre "
+    "and rescale the columns of X, or use a narrower prior"
 )
 
 

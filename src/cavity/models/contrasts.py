@@ -121,7 +121,7 @@ def list_combinations(combinations):
     """Return combinations as a list: one alone, or several; TypeError for what is none."""
     is_one = isinstance(combinations, str | Mapping) or not np.iterable(combinations)
     several = [combinations] if is_one else list(combinations)
-    for combination in several:
+    for combination in several or [combinations]:
         if not isinstance(combination, str | Mapping) or not combination:
             message = f"must be expressions like 'a - b', or dicts of weights by coefficients, got {combination!r}"
             raise arrays.error_of("combinations", message, TypeError)

@@ -259,9 +259,9 @@ class BuiltMatern(ChainRows, BuiltTerm):
         """A lengthscale to begin with, and the range of a search."""
         span, power = float(np.ptp(self.times)) or self.unit, 2.0 * self.smoothness
         low = min(self.unit * (1.0 if self.has_interpolation else MIN_LENGTH_IN_STEPS), 0.1 * span)
-        lost = 0.5 * np.finfo(float).eps * np.sum((gaps**-power)[which])  # at the lengthscale 1
+        lost = 0.5 * np.finfo(float).eps * np.sum(((gaps / span) ** -power)[which])  # at the lengthscale span
         high = np.clip(
-            (MAX_SEARCH_LOSS / lost) ** (1.0 / power) if lost else np.inf, 2.0 * low, MAX_LENGTH_IN_RANGES * span
+            span * (MAX_SEARCH_LOSS / lost) ** (1.0 / power) if lost else np.inf, 2.0 * low, MAX_LENGTH_IN_RANGES * span
         )
         return float(np.clip(0.1 * span, low, high)), (low, float(high))
 

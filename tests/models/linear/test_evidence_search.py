@@ -187,7 +187,7 @@ def test_one_parameter_is_near_the_maximum_of_the_evidence_itself(name):
     X, y = observed(made, 40)
     (parameter,) = made.parameters
     posterior = GLM(replace(made, **{parameter: None}), prior_variance=1.0).fit(X, y)
-    steps = np.linspace(-8.0, 8.0, 81)
+    steps = np.linspace(-8.0, 8.0, 41)
     spread = np.linalg.cholesky(posterior.covariance)
     w = posterior.mean + np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) @ spread.T
     f, log_prior = w @ X.T, -0.5 * np.sum(w**2, axis=1) - np.log(2 * np.pi)

@@ -173,6 +173,14 @@ def test_what_is_described_has_the_derivatives_it_says():
     assert values[3] == pytest.approx(covariance[1, 0] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
 
 
+@pytest.mark.parametrize("signs", [(1.0, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, -1.0, 1.0)])
+def test_covariances_at_the_ends_of_their_correlations_keep_digits(signs):
+    free = FreeCovariance((), np.array([1.0, 0.2, 3.0]))
+    x = np.where(np.arange(6) < 3, 0.3, np.append(np.zeros(3), signs) * free.bounds()[:, 1])
+    assert np.min(np.linalg.eigvalsh(free.unpack(x))) > 0.0
+    np.testing.assert_allclose(free.pack(free.unpack(x)), x, rtol=OPTIMUM)
+
+
 def test_the_maximum_of_the_evidence_is_one():
     """Learnt covariances: no other ones nearby have a larger log evidence."""
     likelihood, y = CASES["poisson"]

@@ -157,13 +157,13 @@ def test_linear_elbo_is_below_the_evidence():
     X, y = problem(4, n=6, d=1)
     model = cavity.LinearRegression(intercept=False, prior_shape=2.0, prior_rate=1.0, noise_shape=2.0, noise_rate=1.0)
     post = model.fit(X, y)
-    log_a, log_tau = np.meshgrid(np.linspace(-12.0, 5.0, 801), np.linspace(-12.0, 5.0, 801), indexing="ij")
+    log_a, log_tau = np.meshgrid(np.linspace(-12.0, 5.0, 201), np.linspace(-12.0, 5.0, 201), indexing="ij")
     a, tau = np.exp(log_a), np.exp(log_tau)
     xx, xy, yy = X[:, 0] @ X[:, 0], X[:, 0] @ y, y @ y
     marginal = 6 * (log_tau - np.log(2 * np.pi)) - np.log1p(tau * xx / a) - tau * (yy - xy**2 * tau / (a + tau * xx))
     prior = stats.gamma(2.0, scale=1.0)
     log_joint = 0.5 * marginal + prior.logpdf(a) + prior.logpdf(tau) + log_a + log_tau
-    evidence = np.log(np.sum(np.exp(log_joint)) * (17 / 800) ** 2)
+    evidence = np.log(np.sum(np.exp(log_joint)) * (17 / 200) ** 2)
     assert evidence - 0.5 < post.elbo < evidence
 
 
@@ -382,7 +382,7 @@ def test_logistic_elbo_is_below_the_evidence():
     def joint(b, a):
         return np.exp(-np.sum(np.logaddexp(0, -y * (X @ [a, b]))) - (a * a + b * b) / 4) / (4 * np.pi)
 
-    evidence = np.log(integrate.dblquad(joint, -9, 9, -9, 9, epsabs=1e-10)[0])
+    evidence = np.log(integrate.dblquad(joint, -9, 9, -9, 9, epsabs=1e-6)[0])
     assert evidence - 0.4 < post.elbo < evidence  # the bound on the sigmoid costs 0.36
     by_ep = cavity.GLM(cavity.likelihoods.Logit(), prior_variance=2.0, intercept=False).fit(X, y)
     assert post.elbo < by_ep.log_evidence

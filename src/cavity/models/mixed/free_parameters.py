@@ -16,6 +16,7 @@ from cavity.priors.densities import LogNormal
 from cavity.priors.deviations import PC
 
 MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6, and of a share, 1 - 8e-7
+MAX_EFFECTS_Z = 5.0  # of correlations of random effects, 1 - 1e-4: several at the end leave their covariance digits
 
 
 class FreeCovariance:
@@ -25,7 +26,7 @@ class FreeCovariance:
         self.names, self.units, self.k = names, units, len(units)
         self.below = np.tril_indices(self.k, -1)
         self.size = self.k + len(self.below[0])
-        self.have_chosen_ends = [False] * self.size
+        self.have_chosen_ends = [False] * self.k + [True] * (self.size - self.k)
 
     def default_priors(self, upper):
         """Proper priors of standard deviations, for which `upper` spreads of y are large, by their names."""
@@ -45,7 +46,7 @@ class FreeCovariance:
 
     def bounds(self):
         """(low, high) of every free number."""
-        highest = np.repeat([0.5 * np.log(PARAMETER_RANGE), MAX_FISHER_Z], [self.k, self.size - self.k])
+        highest = np.repeat([0.5 * np.log(PARAMETER_RANGE), MAX_EFFECTS_Z], [self.k, self.size - self.k])
         return np.column_stack([-highest, highest])
 
     def pack(self, covariance):

@@ -86,9 +86,9 @@ class Sites:
         return len(self.y)
 
     def of_rows(self, rows):
-        """Return the sites of a slice of rows alone, which are counted from its first one."""
+        """Return the sites of some rows alone, which for a slice are counted from its first one."""
         sites = copy(self)
-        sites.first = rows.start
+        sites.first = rows.start if isinstance(rows, slice) else 0
         for name in ("y", "weights", "copies", "exponent", "fraction", "residual", "one", "numbers", "extra"):
             if hasattr(self, name):
                 setattr(sites, name, np.ascontiguousarray(self.part(getattr(self, name), rows)))

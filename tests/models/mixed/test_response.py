@@ -97,6 +97,18 @@ def test_the_response_of_some_rows_stands_for_all(learn, monkeypatch):
     np.testing.assert_array_equal(point.find_curvature(np.arange(len(x))), exact)
 
 
+def test_some_rows_stand_for_all_where_rows_repeat_at_equal_distances(learn, monkeypatch):
+    """One of four visits says nothing: rows at that distance would have no response at all."""
+    rng = np.random.default_rng(1)
+    g, offset = np.repeat(np.arange(1024), 4), np.tile([-12.0, 0.0, 0.0, 0.0], 1024)
+    won = 0.2 + offset + rng.normal(size=1024)[g] + rng.normal(size=4096) > 0
+    table = {"x": rng.normal(size=4096), "g": g, "won": won}
+    evidence, x = learn(cavity.MixedGLM("won ~ x + (1 | g)", "probit"), table, offset=offset)
+    exact = evidence.find_curvature(x, [0])
+    monkeypatch.setattr(response, "MAX_SAMPLED_ROWS", len(g) // 4)
+    compare(evidence.find_curvature(x, [0]), exact, 10 * EXPANSION)
+
+
 def test_there_is_no_curvature_of_weighted_rows_or_of_terms_that_do_not_shrink(learn, monkeypatch):
     table = draw_rows(300)
     model = cavity.MixedGLM("counts ~ x + (1 | g)", "negative-binomial")

@@ -30,7 +30,7 @@ from cavity.models.evaluations import EvidencePoint
 
 SHORT_STEP = 3e-4  # of a free number, in one-sided differences of moments
 LONG_STEP = 1e-2  # of one of the likelihood, in central differences of sites and second ones of their normalisers
-MAX_SAMPLED_ROWS = 1 << 14
+MAX_SAMPLED_ROWS, SAMPLE_SEED = 1 << 14, 19500525
 MAX_SECOND_SHARE = 1e-3  # of curvatures, by the term with WCW, beyond which the responses of all rows are found
 LEAST_SHARE = 5e-4  # of a curvature, by the last terms of (2)
 MAX_TERMS = 20  # pairs of terms of (2)
@@ -41,11 +41,11 @@ class _RowResponses:
     """Some rows at a fixed point, and how their sites respond: the moments and W of each."""
 
     def __init__(self, response, rows):
-        """`rows` are a slice."""
+        """`rows` are a slice of all, or the numbers of some."""
         belief, geometry, pattern = response.point.belief, response.point.geometry, response.point.geometry.pattern
         self.rows, self.threads, self.base, self.pairs = rows, geometry.threads, geometry.base[rows], pattern.pairs
         sites = response.sites
-        if rows.step > 1:
+        if not isinstance(rows, slice):
             X, sites = pattern.X[rows].tocsr(), sites.of_rows(rows)
             self.pairs = RowPairs(X.indptr, X.indices, X.data, X.shape[1])
             self.pairs.place_in(pattern.indptr, pattern.rows)
@@ -111,7 +111,7 @@ class FixedPointResponse:
         moves = [partial(self._move_prior, i) for i in of_prior]
         moves += [partial(self._move_sites, *direction) for direction in directions]
         changes = [*zip(moves, [NO_MOMENTS] * len(of_prior) + moments, strict=True)]
-        rows = _RowResponses(self, slice(0, None, -(-self.point.geometry.n_rows // MAX_SAMPLED_ROWS)))
+        rows = _RowResponses(self, _choose_rows(self.point.geometry.n_rows))
         matrix, slopes, responses = np.empty((len(free), len(free))), self._find_slopes(self.point), []
         for line, (move, moment) in zip(matrix, changes, strict=True):  # points are large: one at a time
             point = move()
@@ -216,10 +216,10 @@ class FixedPointResponse:
 
         `changes` are functions of points after a step and w, `sizes` those of the curvatures beside it.
         """
-        if rows.rows.step > 1:
+        if not isinstance(rows.rows, slice):
             if self._measure_second_term(rows, responses, sizes) <= MAX_SECOND_SHARE:
                 return _multiply_responses(responses)
-            rows = _RowResponses(self, slice(0, None, 1))
+            rows = _RowResponses(self, slice(None))
             responses = [rows.respond(*self._subtract(move()), moment) for move, moment in changes]
         total = _multiply_responses(responses)
         for _ in range(MAX_TERMS):
@@ -240,6 +240,13 @@ class FixedPointResponse:
         is_even = np.arange(rows.n_rows) % 2 == 0
         point = self._move_sites(*rows.add_up(*(2.0 * is_even * change)))
         return abs(self._multiply(point, rows.add_up(*(2.0 * ~is_even * change))))
+
+
+def _choose_rows(n):
+    """Return all of n rows, or the numbers of some by chance: equal distances may be those of rows of one kind."""
+    if n <= MAX_SAMPLED_ROWS:
+        return slice(None)
+    return np.sort(np.random.default_rng(SAMPLE_SEED).choice(n, MAX_SAMPLED_ROWS, replace=False))
 
 
 def _multiply_responses(responses):

@@ -61,9 +61,7 @@ def use_hypothesis():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config):
-    if config.pluginmanager.hasplugin(
-        "dsession"
-    ):  # the process that has all reports, which is looked through at the end
+    if config.pluginmanager.hasplugin("dsession"):  # which has all reports, and looks through them at the end
         gc.freeze()
 
 

@@ -42,16 +42,26 @@ def pytest_collectstart():
 
 
 def pytest_collection_finish():
+    use_hypothesis()
     gc.freeze()  # what was imported stays: a fifth of the time of the tests goes into looking at it again
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
 
+def use_hypothesis():
+    """Test a property: at its first one hypothesis asks the collector what refers to NumPy's random numbers."""
+    from hypothesis import given, strategies
+
+    @given(strategies.booleans())
+    def accept(value):
+        assert value in {False, True}
+
+    accept()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config):
-    if config.pluginmanager.hasplugin(
-        "dsession"
-    ):  # the process that has all reports, through which pytest looks at the end
+    if config.pluginmanager.hasplugin("dsession"):  # which has all reports, and looks through them at the end
         gc.freeze()
 
 

@@ -3,9 +3,9 @@
 import mpmath as mp
 import numpy as np
 import pytest
-from support.tolerances import INTEGRAL, SUMS
+from support.tolerances import AT_REST, INTEGRAL, LOSSES, SUMS
 
-from cavity.base.special import beta_cdf, log_gamma_ratio, shape_divergence
+from cavity.base.special import beta_cdf, gamma_probability, log_gamma_ratio, shape_divergence
 
 
 def test_shapes_that_are_all_equal_diverge_as_each_alone():
@@ -50,3 +50,27 @@ def test_beta_distribution_of_large_shapes(n, mean):
     rounding = n**0.5 * 1e-15  # of x and of the shapes
     np.testing.assert_allclose(beta_cdf(a, b, x), expected, rtol=INTEGRAL + rounding)
     assert beta_cdf(a, b, [0.0, 1.0]).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("a", [1e4, 3e5, 3e7, 1e10])
+def test_gamma_probabilities_of_large_shapes(a):
+    """By quadrature; SciPy's lower one is off by 4e-8 at 3e7 and -5 standard deviations."""
+    z = np.array([-7.0, -5.0, -1.0, 1e-3, 2.0, 4.6, 6.0])
+    x = a + np.sqrt(a) * z
+    with mp.workdps(40):
+        constant = a * mp.log(a) - a - mp.loggamma(a)
+        sd = mp.sqrt(a)
+
+        def density(t):
+            return mp.exp(constant - a * (t / sd - mp.log1p(t / sd))) / (sd + t)
+
+        for sign in (-1, 1):  # the tail that z is in
+            inside = sign * z > 0
+            ends = [[mp.mpf(b - a) / sd + sign * k for k in (0, 1, 3, 6, 10)] for b in x[inside]]
+            tail = [float(mp.quad(density, sorted(points))) for points in ends]
+            rtol = LOSSES if a < 1e9 else AT_REST
+            np.testing.assert_allclose(gamma_probability(a, x[inside], above=sign > 0), tail, rtol=rtol)
+            rest = gamma_probability(a, x[inside], above=sign < 0)
+            np.testing.assert_allclose(rest, 1.0 - np.array(tail), rtol=LOSSES)
+    assert gamma_probability(a, np.array([0.0, 1e300])).tolist() == [0.0, 1.0]
+    assert gamma_probability(a, np.array([0.0, 1e300]), above=True).tolist() == [1.0, 0.0]

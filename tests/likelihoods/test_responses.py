@@ -7,9 +7,10 @@ from reference import response_densities as reference
 from scipy import stats
 from scipy.integrate import quad
 from support.responses import SPECIAL_RESPONSES, make_likelihood
-from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, ROOT_EPS, SUMS
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, SUMS
 
 from cavity import likelihoods
+from cavity.base.special import gamma_probability
 
 COUNTS = {"ZeroInflatedPoisson", "ZeroInflatedNegativeBinomial", "HurdlePoisson"}
 NUMBERS = sorted(SPECIAL_RESPONSES.keys() - {"Cloglog", "OrderedLogit"})  # those with moments
@@ -282,3 +283,40 @@ def test_moments_of_counts_above_zero_far_below_it():
 def test_bad_parameters_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("power", "expected_number"), [(1 + 1e-6, 3e3), (1 + 1e-6, 1e8), (1.001, 3e4), (1.02, 1e5)])
+def test_tweedie_close_to_a_count_is_the_sum_over_all_numbers_of_terms(power, expected_number):
+    b, c = 2.0 - power, power - 1.0
+    likelihood = likelihoods.Tweedie(power, 1.0 / (expected_number * b))
+    z = np.array([-5.0, -1.5, -0.3, 0.0, 1e-3, 1.1, 4.0])
+    y = 1.0 + z / np.sqrt(expected_number)
+    reach = 9.0 * np.sqrt(expected_number)
+    j = np.arange(np.floor(expected_number - reach), expected_number + reach)
+    weights = np.exp(np.cumsum(np.log1p((expected_number - j) / j)))  # but for a factor
+    weights /= weights.sum()
+    shape = b / c
+    truth = [weights @ gamma_probability(j * shape, v * expected_number * shape) for v in y]
+    np.testing.assert_allclose(likelihood.cdf(y, np.zeros(7)), truth, rtol=INTEGRAL, atol=LOSSES)
+
+
+def test_tweedie_of_many_terms_has_quantiles_of_the_count():
+    likelihood = likelihoods.Tweedie(1.0 + 1e-10, 1e-8)
+    q = np.array([0.01, 0.5, 0.9])
+    quantiles = likelihood.quantile(q, np.zeros(3), np.zeros(3))
+    np.testing.assert_allclose(quantiles, 1e-8 * stats.poisson.ppf(q, 1e8), rtol=ROOT_EPS)
+
+
+@pytest.mark.parametrize("power", [1.0 + 1e-10, 1.01, 1.5, 1.99])
+def test_distribution_function_of_tweedie_at_the_ends_of_f(power):
+    f = np.array([-1e300, -2e5, 2e5, 1e300])
+    for y, expected in ((0.0, [1, 1, 0, 0]), (1.0, [1, 1, 0, 0]), (-1.0, [0, 0, 0, 0])):
+        np.testing.assert_allclose(likelihoods.Tweedie(power, 1.0).cdf(y, f), expected, rtol=LAST_BIT)
+
+
+def test_tails_of_large_counts_are_smooth():
+    """SciPy's incomplete gamma function jumps by 4e-8 at 4.5 standard deviations."""
+    y = np.floor(3e7 + np.sqrt(3e7) * np.array([-6.0, -5.0, 5.0]))
+    tails = likelihoods.Poisson().cdf(y, np.full(3, np.log(3e7)))
+    edge = stats.norm.cdf((y + 0.5 - 3e7) / np.sqrt(3e7))
+    np.testing.assert_allclose(tails, edge, rtol=0.02)

@@ -97,3 +97,11 @@ def test_given_noise_and_a_proper_prior_of_it_have_an_answer():
     one, other = (cavity.LinearRegression().fit(X[rows], y) for rows in (np.arange(N), order))
     assert one.converged
     np.testing.assert_allclose(one.mean / one.sd, other.mean / one.sd, atol=EXPANSION)
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0])
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
+def test_quantiles_of_noise_below_rounding_say_so(value):
+    posterior = cavity.GLM("gamma").fit(np.ones((4, 1)), np.full(4, value))
+    with pytest.raises(ArithmeticError, match="vary so little given f that float64 does not resolve it, as where y is"):
+        posterior.quantile(np.ones((1, 1)), [0.1])

@@ -8,7 +8,7 @@ from scipy import special, stats
 from support.tolerances import EXPANSION, INTEGRAL, ROOT_EPS, SLOPES
 
 import cavity
-from cavity.models.model_check import compare_rows
+from cavity.models.model_check import check_counts, compare_rows
 from cavity.models.predicted_rows import PredictedRows
 
 pytest.importorskip("formulae")
@@ -275,3 +275,39 @@ def test_labels_of_groups_that_are_numbers_have_no_trend():
     check = cavity.GLM("y ~ x + (1 | worker)", "poisson").fit(frame).check(frame)
     assert "trend in worker" not in check.table.names
     assert "levels of worker" in check.table.names
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "negative-binomial"])
+@pytest.mark.filterwarnings(
+    "ignore:the log evidence:cavity.NumericalWarning", "ignore:leave-one-out:cavity.NumericalWarning"
+)
+def test_check_says_what_cannot_be_predicted(likelihood):
+    """One count, left out, is predicted by the prior, whose means leave the range of float64 or of the integers."""
+    frame = pd.DataFrame({"y": [3.0]})
+    check = cavity.GLM("y ~ 1", likelihood).fit(frame).check(frame)
+    assert "without dispersion, as " in repr(check)
+    assert "predicted means are those of f: the moments of a new observation of row 0 leave" in repr(check)
+    assert "dispersion" not in check.table.names
+    assert "zeros" in check.table.names
+    assert np.isfinite(check.residuals).all()
+
+
+def test_check_says_that_counts_cannot_be_drawn():
+    likelihood = cavity.likelihoods.Poisson()
+    rows = PredictedRows(likelihood, np.zeros(4), np.full(4, 40.0), np.full(4, 25.0), False)
+    notes = []
+    names = [statistic.name for statistic in check_counts(rows, np.random.default_rng(0), notes)]
+    assert names == ["zeros"]
+    assert re.search("without dispersion, as a count of mean .* cannot be drawn", notes[0])
+
+
+def test_check_without_chance_in_simulated_counts_has_no_dispersion():
+    for mean in (-200.0, 5.0):
+        variance = 150.0 if mean > 0 else 1.0
+        rows = PredictedRows(cavity.likelihoods.Poisson(), np.zeros(4), np.full(4, mean), np.full(4, variance), False)
+        notes = []
+        names = [statistic.name for statistic in check_counts(rows, np.random.default_rng(0), notes)]
+        assert (names, notes) == (
+            ["zeros"],
+            ["without dispersion, as simulated counts are all equally far from their means"],
+        )

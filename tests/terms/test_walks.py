@@ -339,3 +339,27 @@ def test_terms_that_act_in_no_row():
             cavity.MixedGLM(formula).fit(table)
     with pytest.raises(ValueError, match="its group must be another column than 't'"):
         cavity.MixedGLM("y ~ rw1(t | t)").fit(table)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("unit", [1e150, 1e-150])
+def test_walks_do_not_depend_on_the_unit_of_time(order, unit):
+    rng = np.random.default_rng(0)
+    t, y = np.cumsum(rng.uniform(0.5, 2.0, 40)), rng.normal(size=40)
+    new = t if order == 2 else np.array([t[0] - 1.0, t[3] + 0.2, t[-1] + 2.0])
+    settings = {"effect_covariances": {f"rw{order}(t)": {"sd": 0.7}}}
+    plain, other = (
+        cavity.MixedGLM(f"y ~ rw{order}(t)", cavity.likelihoods.Gaussian(1.0), **settings).fit({"t": s * t, "y": y})
+        for s in (1.0, unit)
+    )
+    assert other.log_evidence == pytest.approx(plain.log_evidence, rel=AT_REST)
+    for ours, theirs in zip(other.predict({"t": unit * new}), plain.predict({"t": new}), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=AT_REST, atol=INTEGRAL)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("unit", [1e150, 1e-150])
+def test_walks_by_group_name_a_unit_of_time_that_has_no_sd(order, unit):
+    table = panel()
+    with pytest.raises(ValueError, match="column 't' must have a range within 1e-50 and 1e50 .*; got 1.4e.*: change"):
+        RandomWalk("t", order, "g").build(table | {"t": unit * table["t"]})

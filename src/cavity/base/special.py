@@ -24,6 +24,8 @@ LARGE_SHAPE = 12.0  # from here on eight terms of the expansion of R, and of its
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1
 BINET_COEFFICIENTS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 MAX_SERIES_ARGUMENT = 0.4  # |u| up to which u - log(1 + u) is summed as a series
+LARGE_GAMMA_SHAPE = 1e5  # from here on two terms are exact; SciPy's series ends early from 1e6 on, beyond 4.5 sd
+MAX_GAMMA_RATIO = 0.9  # of |x - a|/a, beyond which the smaller probability is 0
 LARGE_BETA_SHAPE = 1e6  # from here on the relative error of one term is some 1e-11, that of SciPy 1e-9 at 1e7
 SMALL_ETA = 1e-8  # up to which the term is what it is at 0: its slope is about one, and its factor less than 1e-3
 LOG_NEGLIGIBLE_SQUARE = -18.0  # exp(2 u)/24 is below the last digit
@@ -45,6 +47,23 @@ def gap(u, log1p_u):
     for k in reversed(range(N_GAP_TERMS)):
         tail = tail * z + 1.0 / (2 * k + 3)
     return np.where(abs(u) <= MAX_SERIES_ARGUMENT, s * (u - 2.0 * z * tail), u - log1p_u)
+
+
+@quiet
+def gamma_probability(a, x, above=False):
+    """The probability that a Gamma(a) variable is below x >= 0, or above; by the expansion [T] for large a."""
+    a, x = np.broadcast_arrays(np.asarray(a, dtype=np.float64), x)
+    large, sign = a > LARGE_GAMMA_SHAPE, -1.0 if above else 1.0
+    small_a = np.where(large, 1.0, a)
+    out = np.asarray((special.gammaincc if above else special.gammainc)(small_a, x))
+    a, u = a[large], np.clip((x[large] - a[large]) / a[large], -MAX_GAMMA_RATIO, MAX_GAMMA_RATIO)
+    square = gap(u, np.log1p(u))
+    eta = np.copysign(np.sqrt(2.0 * square), u)
+    first = -1 / 3 + eta * (1 / 12 - eta * (2 / 135 - eta * (1 / 864 + eta * (1 / 2835 - eta * (139 / 777600)))))
+    second = -1 / 540 - eta * (1 / 288 - eta / 378)
+    rest = np.exp(-a * square) / np.sqrt(2.0 * np.pi * a) * (first + second / a)
+    out[large] = 0.5 * special.erfc(-sign * eta * np.sqrt(0.5 * a)) - sign * rest
+    return out[()]
 
 
 @quiet

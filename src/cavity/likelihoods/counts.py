@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
-from cavity.base.special import binet, gap
+from cavity.base.special import binet, gamma_probability, gap
 from cavity.likelihoods import predictive
 from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed
@@ -117,7 +117,7 @@ class Poisson(_Count):
         y = np.floor(y)
         shape = np.maximum(y, 0.0) + 1.0
         far = shape > MAX_SHAPE  # the count is its mean, to the last digit
-        inside = special.gammaincc(np.where(far, 1.0, shape), np.exp(f))
+        inside = gamma_probability(np.where(far, 1.0, shape), np.exp(f), above=True)
         return np.where(y < 0, 0.0, np.where(far, np.heaviside(np.log(shape) - f, 0.5), inside))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
@@ -354,7 +354,7 @@ def _find_tail_probability(a, b, p, rest):
     large = ~far & ~small
     out[small] = special.betaincc(a[small], b[small], p[small])
     out[large] = special.betainc(b[large], a[large], rest[large])
-    out[far] = special.gammainc(b[far], a[far] * rest[far])
+    out[far] = gamma_probability(b[far], a[far] * rest[far])
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
-from cavity.base.special import gap, log_one_minus_exp, quiet
+from cavity.base.special import gamma_probability, gap, log_one_minus_exp, quiet
 from cavity.likelihoods.base import HURDLE, ZERO_INFLATED
 from cavity.likelihoods.counts import NO_COUNTS_DISPERSION, NegativeBinomial, Poisson, _Counts, _draw_poisson
 from cavity.likelihoods.parameters import check_closed
@@ -215,7 +215,7 @@ class HurdlePoisson(_CountWithZeros):
         check_closed(self)
         y, rate = np.floor(y), np.maximum(np.exp(f), SMALLEST_NUMBER)
         count = np.maximum(y, 0.0)
-        above = np.where(count > 0, special.gammainc(count + 1.0, rate) / -np.expm1(-rate), 1.0)
+        above = np.where(count > 0, gamma_probability(count + 1.0, rate) / -np.expm1(-rate), 1.0)
         return np.where(y < 0, 0.0, 1.0 - (1.0 - self.zero_probability) * np.minimum(above, 1.0))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:

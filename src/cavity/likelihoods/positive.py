@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
-from cavity.base.special import binet, gap, quiet, stirling
+from cavity.base.special import binet, gamma_probability, gap, quiet, stirling
 from cavity.likelihoods import predictive
 from cavity.likelihoods.base import GAMMA, SHARED_ZERO, TWEEDIE, _Compiled
 from cavity.likelihoods.counts import _draw_poisson, _log_ratio, _log_stirling, check_rows
@@ -24,6 +24,8 @@ MAX_EXPONENT = 600.0  # of exp(x) in products
 MAX_SUMMED_SD, SUMMED_TERMS = 8.0, 161
 TRAPEZOIDAL_NODES = np.linspace(-9.0, 9.0, 41)  # in sd
 MIN_SKIPPED_TERMS = 100.0  # mean number of terms above which there are always some
+MAX_STEPS_POWER = 0.03  # of power - 1, below which few numbers of terms leave a sum's side of y open
+MAX_SKIPPED_SHARE = 1e-3  # of the variance of the number of terms, in the square of a step over 0.6
 MAX_LOG_TERMS = 60.0  # log of the number of terms beyond which their sum is its limit
 
 
@@ -151,7 +153,7 @@ class Gamma(_Scaled, _Compiled):
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Distribution function; see `Likelihood.cdf`."""
         check_closed(self)
-        return special.gammainc(self.shape, self.shape * _divide_by_exp(np.maximum(y, 0.0), f))
+        return gamma_probability(self.shape, self.shape * _divide_by_exp(np.maximum(y, 0.0), f))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw positive numbers; see `Likelihood.draw`."""
@@ -270,16 +272,11 @@ class Tweedie(_Compiled):
         """Distribution function, a sum over the number of terms; see `Likelihood.cdf`."""
         (b, c), y, f = self._split_power(), np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
         n, a = np.exp(np.minimum(self._log_terms(f), MAX_LOG_TERMS)), b / c
-        scaled = n * a * _divide_by_exp(np.maximum(y, 0.0), f)  # y in scales of the Gamma variables
-        # their number given the sum has sd sqrt(n c), far wider than a step: every step-th is enough
-        step = np.where(n > MIN_SKIPPED_TERMS, np.maximum(np.floor(0.6 * np.sqrt(n * c)), 1.0), 1.0)
-        half = np.ceil((9.5 * np.sqrt(n) + 12.0) / step)
-        first, total = np.maximum(np.floor(n) - step * half, 1.0), np.zeros(np.broadcast_shapes(y.shape, f.shape))
-        for k in range(2 * int(np.max(half, initial=0.0)) + 1):
-            j = first + k * step
-            weight = np.exp(-j * gap((n - j) / j, np.log(n / j)) - _log_stirling(j))
-            total = total + weight * special.gammainc(j * a, scaled)
-        return np.where(y < 0, 0.0, np.minimum(np.exp(-n) + step * total, 1.0))
+        # y in means of the Gamma variables: beyond four times the expected number the probability is 1
+        terms = np.where(n > 0, np.minimum(n * _divide_by_exp(np.maximum(y, 0.0), f), 4.0 * n + 1e3), 1e3)
+        terms = np.where(y > 0, terms, 0.0)
+        total = _sum_steps(n, terms, a, c) if c < MAX_STEPS_POWER else np.exp(-n) + _sum_terms(n, terms * a, a, c)
+        return np.where(y < 0, 0.0, np.minimum(total, 1.0))
 
     def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Quantiles, zero up to the probability of it; see `Likelihood.quantile`."""
@@ -325,6 +322,49 @@ class Tweedie(_Compiled):
         count = _draw_poisson(np.exp(self._log_terms(f)), rng)
         scale = np.exp(np.log(self.dispersion * c) + c * np.asarray(f))
         return np.where(count > 0, scale * rng.gamma(np.where(count > 0, count * (b / c), 1.0)), 0.0)
+
+
+def _poisson_density(n, j):
+    """exp(-n) n^j/Gamma(j + 1) for j > 0."""
+    return np.exp(-j * gap((n - j) / j, np.log(n / j)) - _log_stirling(j))
+
+
+def _sum_terms(n, scaled, a, c):
+    """The probability of sums in (0, scaled] of Poisson(n) many Gamma(a) variables, over the number of terms."""
+    # their number given the sum has sd sqrt(n c), far wider than a step: every step-th is enough
+    step = np.where(n > MIN_SKIPPED_TERMS, np.maximum(np.floor(0.6 * np.sqrt(n * c)), 1.0), 1.0)
+    half = np.ceil((9.5 * np.sqrt(n) + 12.0) / step)
+    first, total = np.maximum(np.floor(n) - step * half, 1.0), np.zeros(np.broadcast_shapes(n.shape, scaled.shape))
+    for k in range(2 * int(np.max(half, initial=0.0)) + 1):
+        j = first + k * step
+        total = total + _poisson_density(n, j) * gamma_probability(j * a, scaled)
+    return step * total
+
+
+def _sum_steps(n, terms, a, c):
+    """The probability that Poisson(n) many Gamma(a) variables of mean 1 add up to at most `terms`, for large a.
+
+    It is E H(J), J the number of such variables that fit into `terms` and H the distribution function of their
+    number: J has sd sqrt(terms/a), far less than the sqrt(n) of the number, and no other J is visited. With
+    G(j) = P(J >= j) and H(j + 1/2) = (1/D) p(j) for the Poisson density p and D the derivative it is, for any step s,
+    the sum over j of every s-th G(j - s/2) - G(j + s/2) times (s/2)/sinh(s D/2) p(j), whose series in s D is cut
+    after the fourth power: what is left is below 1e-12 for the steps that are taken.
+    """
+    step = np.maximum(np.floor(0.6 * np.sqrt(terms * min(c, MAX_SKIPPED_SHARE))), 1.0)
+    half = np.ceil(10.0 * np.sqrt(terms / a) / step + 3.0)
+    edge, total = np.maximum(np.floor(terms) - step * half, 0.0), 0.0
+    reached = np.ones(np.broadcast_shapes(n.shape, terms.shape))
+    for _ in range(2 * int(np.max(half, initial=0.0)) + 1):
+        j = edge + 0.5 * step
+        edge = edge + step
+        reached_next = gamma_probability(edge * a, terms * a)
+        ratio = np.log(n / j)  # (log p)' = ratio - 1/(2 j) + ...
+        slope = -(step**2 - 1.0) / 24.0 * (ratio - 0.5 / j)
+        slope = slope + 7.0 * (step**4 - 1.0) / 5760.0 * (ratio**2 - 3.0 / j) * ratio
+        skipped = np.where((step > 1.0) & (n > 0.0), _poisson_density(n, j) * slope, 0.0)
+        total = total + (reached - reached_next) * (gamma_probability(j + 0.5, n, above=True) + skipped)
+        reached = reached_next
+    return total
 
 
 def _measure_variance_ratio(log_ratio):

@@ -49,7 +49,8 @@ def integrate(g, mean, variance):
         try:
             log_z, d1, _, shrink = log_tilted(log_g, m, v)
         except NotIntegrableError as error:
-            message = "predictions of observations cannot be integrated over f to 1e-10: the likelihood is not smooth"
+            reason = _explain_failure(lambda f: g(f, rest), m, np.sqrt(v))
+            message = f"predictions of observations cannot be integrated over f to 1e-10: {reason}"
             raise ArithmeticError(message) from error
         values = np.exp(log_z)
         # which is the floor wherever g is below it
@@ -59,6 +60,15 @@ def integrate(g, mean, variance):
         inside = np.all(g(ends, rest) < MAX_INTEGRAND, axis=1)
     _check_range(inside & (out[rest] < MAX_INTEGRAND), rest)
     return out
+
+
+def _explain_failure(g, mean, sd):
+    """Return what keeps g(f) from being integrated."""
+    f = mean[:, None] + sd[:, None] * HERMITE_NODES
+    values, rounded = g(f), g(f + np.maximum(np.spacing(np.abs(f)), FLOAT64_EPSILON))
+    if np.max(np.abs(rounded - values)) > PROMISED_ACCURACY * np.max(values):
+        return "observations vary so little given f that float64 does not resolve it, as where y is constant"
+    return "the likelihood is not smooth"
 
 
 def integrate_probability(g, mean, variance):

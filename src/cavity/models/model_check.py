@@ -92,13 +92,19 @@ class ModelCheck(Frozen):
 def compare_rows(posterior, data, rows, rng):
     """Return the `ModelCheck` of `PredictedRows` of a table."""
     residuals = rows.quantile_residuals(rng)
+    notes = ["each row predicted from all others" if rows.are_left_out else "rows predicted by the posterior"]
+    if getattr(posterior, "_row_weights", None) is not None:
+        notes.append("each row counts once: no weights")
     try:
         fitted = rows.moments()[1]
     except ValueError:  # bounds
         fitted = rows.mean
+    except OverflowError as error:
+        fitted = rows.mean
+        notes.append(f"predicted means are those of f: {error}")
     covariates, groups = split_covariates(posterior, data, len(residuals))
     by_column = [*check_columns(residuals, covariates), *check_groups(residuals, groups)]
-    statistics = [*check_counts(rows, rng), *check_shape(rows, residuals, fitted), *by_column]
+    statistics = [*check_counts(rows, rng, notes), *check_shape(rows, residuals, fitted), *by_column]
     if rows.are_left_out:
         statistics += check_influence(posterior)
     surprise = {statistic.name: abs(statistic.deviations) for statistic in statistics}
@@ -107,15 +113,13 @@ def compare_rows(posterior, data, rows, rng):
         name: np.array([getattr(statistic, name) for statistic in statistics])
         for name in ("value", "expected", "deviations")
     }
-    how = "each row predicted from all others" if rows.are_left_out else "rows predicted by the posterior"
-    notes = (how,) if getattr(posterior, "_row_weights", None) is None else (how, "each row counts once: no weights")
     return ModelCheck(
         table=summary.Table(
             f"Check of {type(posterior).__name__}: {format_count(len(residuals), 'row')}",
             tuple(statistic.name for statistic in statistics),
             columns,
             {"value": summary.FOUR_FIGURES, "expected": summary.FOUR_FIGURES, "deviations": 1},
-            notes,
+            tuple(notes),
         ),
         findings=choose_findings(statistics, rows.are_left_out),
         residuals=residuals,
@@ -192,10 +196,20 @@ def list_observed_columns(posterior):
 # ------------------------------------------------------------------------------------------ statistics
 
 
-def check_counts(rows, rng):
-    """Return the statistics of counts: their variation, and how many are 0."""
+def check_counts(rows, rng, notes):
+    """Return the statistics of counts: their variation, or a note why there is none, and how many are 0."""
     if not rows.likelihood.discrete or rows.likelihood.n_classes is not None:
         return []
+    try:
+        statistics = [check_dispersion(rows, rng)]
+    except OverflowError as error:
+        statistics = []
+        notes.append(f"without dispersion, as {error}")
+    return statistics if rows.trials else [*statistics, check_zeros(rows)]
+
+
+def check_dispersion(rows, rng):
+    """Return the statistic of the variation of counts."""
     name = type(rows.likelihood).__name__
     step = -(-len(rows.mean) // SIMULATED_ROWS)
     part = PredictedRows(rows.likelihood, rows.y[::step], rows.mean[::step], rows.variance[::step], rows.are_left_out)
@@ -204,6 +218,8 @@ def check_counts(rows, rng):
     draws = np.asarray(rows.likelihood.draw(f, rng, **part.trials), dtype=np.float64)
     simulated = np.mean((draws - mean) ** 2 / variance, axis=1)
     observed, expected = np.mean((value - mean) ** 2 / variance), np.mean(simulated)
+    if not expected > 0.0 or np.ptp(simulated) == 0.0:
+        raise OverflowError("simulated counts are all equally far from their means")
     ratio = observed / expected
     advice = "its standard errors are too wide"
     if ratio > 1.0:
@@ -211,16 +227,18 @@ def check_counts(rows, rng):
             name, "a covariate or a group may be missing"
         )
     sentence = f"counts vary {ratio:.2g} times as much as {name} allows: {advice}"
-    statistics = [Statistic("dispersion", ratio, 1.0, (observed - expected) / np.std(simulated), sentence)]
-    if not rows.trials:
-        zeros, probability = np.sum(rows.y == 0), count_probabilities(rows, 0)
-        expected, sd = np.sum(probability), np.sqrt(np.sum(probability * (1.0 - probability)))
-        more = "try 'negative-binomial', or model whether there is a count at all apart"
-        advice = more if name == "Poisson" else "model whether there is a count at all apart"
-        sentence = f"{zeros} counts are 0 where {expected:.3g} are expected"
-        sentence += f": {advice}" if zeros > expected else ""
-        statistics.append(Statistic("zeros", zeros, expected, (zeros - expected) / max(sd, 1e-12), sentence))
-    return statistics
+    return Statistic("dispersion", ratio, 1.0, (observed - expected) / np.std(simulated), sentence)
+
+
+def check_zeros(rows):
+    """Return the statistic of how many counts are 0."""
+    zeros, probability = np.sum(rows.y == 0), count_probabilities(rows, 0)
+    expected, sd = np.sum(probability), np.sqrt(np.sum(probability * (1.0 - probability)))
+    more = "try 'negative-binomial', or model whether there is a count at all apart"
+    advice = more if type(rows.likelihood).__name__ == "Poisson" else "model whether there is a count at all apart"
+    sentence = f"{zeros} counts are 0 where {expected:.3g} are expected"
+    sentence += f": {advice}" if zeros > expected else ""
+    return Statistic("zeros", zeros, expected, (zeros - expected) / max(sd, 1e-12), sentence)
 
 
 def count_probabilities(rows, count):

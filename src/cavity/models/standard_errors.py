@@ -77,9 +77,8 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
     By what the evidence says of them among many rows, or by differences of the gradient; None, too, where the callback
-    stops. With minus the gradient at x, `slopes`, the
-    differences are one-sided and SHORT_CURVATURE_STEP long, for half the time: among many rows that is less than a
-    standard error, and changes of the curvature over it are of no account.
+    stops. With minus the gradient at x, `slopes`, the differences are one-sided and SHORT_CURVATURE_STEP long, for half
+    the time: among many rows that is less than a standard error, over which the curvature hardly changes.
     """
 
     def gradient(i, step):
@@ -98,7 +97,7 @@ def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
         return gradient
 
     rows, evidence = np.empty((len(free), len(free))), evaluations.evidence
-    matrix = None if slopes is None else evidence.find_curvature(x, free)
+    matrix = None if slopes is None or not len(free) else evidence.find_curvature(x, free)
     if matrix is not None:
         return None if job.report(len(free), left=0) else matrix
     steps = (CURVATURE_STEP, CURVATURE_TOL), (SHORT_CURVATURE_STEP, SHORT_CURVATURE_TOL)

@@ -27,6 +27,8 @@ from cavity.terms.chains import ChainRows, add_structures
 from cavity.terms.contract import BuiltTerm, Parameter, ScaledStructures, list_variables
 from cavity.terms.levels import Levels
 
+MAX_RANGE = 1e50  # of times in structures, whose cubes and their squares are variances and precisions
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomWalk(StructuredTerm):
@@ -95,6 +97,10 @@ class RandomWalk(StructuredTerm):
         firsts = np.searchsorted(states[:, 0], np.arange((1 if levels is None else len(levels)) + 1))
         if self.group is None and len(states) <= self.order:
             raise error_of(f"column {self.column!r}", f"must have {self.order + 1} different times, got {len(states)}")
+        span = np.ptp(t)
+        if self.group is not None and not 1.0 / MAX_RANGE < span < MAX_RANGE:
+            message = f"must have a range within 1e-50 and 1e50 for {self.name}, whose sd is that of a unit of time"
+            raise error_of(f"column {self.column!r}", f"{message}; got {span:.3g}: change the unit")
         return BuiltWalk(self.name, self.column, self.group, self.order, states[:, 1].copy(), firsts, levels)
 
 
@@ -111,12 +117,19 @@ class BuiltWalk(ChainRows, BuiltTerm):
     levels: Levels | None
 
     @cached_property
+    def _unit(self):
+        """That of times in the structures: 1, or a power of two about their range where its cube may leave float64."""
+        span = np.ptp(self.times)
+        return 1.0 if self.group is not None or 1.0 / MAX_RANGE < span < MAX_RANGE else 2.0 ** np.floor(np.log2(span))
+
+    @cached_property
     def prior(self):
         """That of the effects."""
         S = self._structure()
         if self.group is not None:
             return self._grouped_prior(S)
-        N = np.stack([np.ones(self.size), self.times - self.times.mean()][: self.order], axis=1)
+        u = self.times / self._unit
+        N = np.stack([np.ones(self.size), u - u.mean()][: self.order], axis=1)
         inner, variances = intrinsic.analyse(S, N)
         scale, rank = intrinsic.geometric_mean(variances), self.size - self.order
         constant = inner + 2.0 * np.linalg.slogdet(N.T @ N)[1]  # A = N'
@@ -127,7 +140,7 @@ class BuiltWalk(ChainRows, BuiltTerm):
 
     def _structure(self):
         """S of all walks, block by block."""
-        steps, inside = np.diff(self.times), np.ones(self.size - 1, dtype=bool)
+        steps, inside = np.diff(self.times) / self._unit, np.ones(self.size - 1, dtype=bool)
         inside[self.firsts[1:-1] - 1] = False  # from the last state of a level to the first of the next
         at = np.flatnonzero(inside)
         if self.order == 1:
@@ -184,8 +197,9 @@ class BuiltWalk(ChainRows, BuiltTerm):
         t, before, new, last = self._find_states(table, levels)
         value = self.prior.evaluate(free)
         v = 1.0 / value.coefficients[0]
-        after = np.minimum(before + 1, last)
-        low, high = self.times[before], self.times[after]
+        after, t = np.minimum(before + 1, last), t / self._unit
+        times = self.times / self._unit
+        low, high = times[before], times[after]
         gap = np.where(high > low, high - low, 1.0)
         out = np.where(t > high, t - high, np.where(t < low, low - t, (t - low) * (high - t) / gap)) * v
         out[new] = np.exp(2.0 * free[1]) if len(free) > 1 and levels == "new" else 0.0
@@ -195,7 +209,8 @@ class BuiltWalk(ChainRows, BuiltTerm):
         """Return that of bridges between the same states, and of walks beyond the same end."""
         t, before, _, last = self._find_states(table, "known")
         s, state = (values[0] for values in self._find_states(origin, "known")[:2])
-        low, high = self.times[before], self.times[np.minimum(before + 1, last)]
+        times, s, t = self.times / self._unit, s / self._unit, t / self._unit
+        low, high = times[before], times[np.minimum(before + 1, last)]
         first, second = np.minimum(s, t), np.maximum(s, t)
         inside = (first - low) * (high - second) / np.where(high > low, high - low, 1.0)
         out = np.where(second < low, low - second, np.where(first > high, first - high, np.maximum(inside, 0.0)))

@@ -441,3 +441,26 @@ def test_observations_without_variation_take_no_search():
         model = cavity.MixedGLM("y ~ x + (1 | g)", "poisson", effect_covariances={"g": sd**2})
         with pytest.warns(cavity.NumericalWarning, match="no value above 0"):
             assert model.fit(table).log_evidence <= posterior.log_evidence + OPTIMUM
+
+
+@pytest.mark.parametrize("unit", [1e150, 1e-150])
+def test_slopes_of_levels_in_extreme_units(unit):
+    """In these units variances of effects are close to the ends of the range of float64, and searches look beyond."""
+    rng = np.random.default_rng(4)
+    x, g, y = rng.normal(size=60), rng.integers(6, size=60), rng.poisson(2.0, size=60)
+    model, evidences = cavity.MixedGLM("y ~ 1 + (0 + x | g)", "poisson"), []
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        for scale in (1.0, unit):
+            evidences.append(model.fit({"x": scale * x, "g": g, "y": y}).log_evidence)
+    assert RuntimeWarning not in [warning.category for warning in record]
+    assert evidences[1] == pytest.approx(evidences[0], rel=OPTIMUM)
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_units_whose_squares_leave_float64_are_named(unit):
+    rng = np.random.default_rng(0)
+    table = {"x": unit * rng.normal(size=60), "g": rng.integers(6, size=60), "y": rng.normal(size=60)}
+    with pytest.raises(OverflowError, match="variances of effects in the scale of y and X leave .*; rescale"):
+        cavity.MixedGLM("y ~ 1 + (x | g)", "gaussian").fit(table)

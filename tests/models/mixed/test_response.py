@@ -119,3 +119,12 @@ def test_there_is_no_curvature_of_weighted_rows_or_of_terms_that_do_not_shrink(l
     assert evidence.find_curvature(x, np.arange(len(x))) is not None
     monkeypatch.setattr(response, "MAX_TERMS", 0)
     assert evidence.find_curvature(x, np.arange(len(x))) is None
+
+
+def test_no_curvature_is_looked_for_where_no_number_has_one():
+    """Among many rows whose smooth is a line: its standard deviation ends at the bound, without a standard error."""
+    rng = np.random.default_rng(0)
+    table = {"x": rng.uniform(size=17_000), "w": rng.normal(size=17_000), "many": rng.poisson(2.0, size=17_000)}
+    with pytest.warns(cavity.NumericalWarning, match=r"no maximum in the sd\(s\(x\)\)"):
+        fit = cavity.MixedGLM("many ~ s(x, k=6)", "poisson").fit(table)
+    assert fit.hyperparameters.sd == (None,)

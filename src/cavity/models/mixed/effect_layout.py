@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base.lazy_scipy import sparse
+from cavity.base.special import quiet
 from cavity.base.triangles import fill_symmetric
 from cavity.ep.sparse import Constraints, Precision
 from cavity.linalg.sparse_cholesky import fill_reducing_order
@@ -37,8 +38,9 @@ class LevelBlock:
         """An order of elimination within the block: one level after the other."""
         return np.arange(self.size)
 
+    @quiet
     def precision(self, covariance):
-        """The entries of the precision, and its log determinant."""
+        """The entries of the precision, and its log determinant; infinite where they leave the range of float64."""
         log_determinant = -self.levels * np.linalg.slogdet(covariance)[1]
         return np.tile(invert_covariance(covariance)[np.tril_indices(self.k)], self.levels), float(log_determinant)
 
@@ -48,6 +50,7 @@ class LevelBlock:
         triangle[np.tril_indices(self.k)] = np.sum(entries.reshape(self.levels, -1), axis=0)
         return fill_symmetric(triangle)
 
+    @quiet
     def slopes(self, covariance, entries):
         """The derivative of the expected log prior in V, G with d = tr(G dV), from the second moments of the entries.
 

@@ -180,7 +180,9 @@ def find_units(term, spread):
     """Units of the effects of a term: what moves f by a spread of y in a typical row."""
     size = np.sqrt(np.mean((term.Z / np.max(np.abs(term.Z), axis=0)) ** 2, axis=0)) * np.max(np.abs(term.Z), axis=0)
     with np.errstate(over="ignore"):
-        return check_within_range(spread / size, "effects in the scale of y and X")
+        units = check_within_range(spread / size, "effects in the scale of y and X")
+        check_within_range(np.where(units**2 > 0.0, units**2, np.inf), "variances of effects in the scale of y and X")
+        return units
 
 
 def component_names(term):

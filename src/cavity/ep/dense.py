@@ -41,6 +41,7 @@ MAX_RANK_ONE_COLUMNS = 128  # up to which a rank-1 update a site is faster than 
 MAX_LOOP_COLUMNS = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
 MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN = 256, 32  # visited one by one first: with fewer, more passes follow
+ORDER_SEED = 19460105  # of rows in the order of y
 LARGEST_PRIOR_SD = 1e3  # of f, up to which some rows are enough
 GOLDEN_STEP = 40503  # 2^16 over the golden ratio: its multiples modulo 2^16 fill the range evenly
 ROWS_PER_THREAD_TASK = 256  # of the running covariance of a sweep, for a thread
@@ -292,6 +293,8 @@ class Dense(Geometry):
         n, count = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
         if n <= count or not self._goes_one_by_one(sites):
             return slice(0, n)
+        if not self.stored and _is_in_order(sites.y, n):
+            return np.random.default_rng(ORDER_SEED).permutation(self.n_rows)[:n]
         edges = np.arange(count + 1) * n // count  # of runs; no period of rows is that of those chosen
         rows = edges[:-1] + (np.arange(count) * GOLDEN_STEP % 2**16 * np.diff(edges) >> 16)
         # under a wide prior few rows may be separated: f of the others is far from the scale of the likelihood then
@@ -384,7 +387,7 @@ class Dense(Geometry):
     def _read_in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows; or chosen rows, all of them."""
         if isinstance(part, np.ndarray):
-            yield part, read_rows(self.features, slice(0, part[-1] + 1))[part]
+            yield part, read_rows(self.features, slice(0, np.max(part) + 1))[part]
             return
         n = part.stop - part.start
         spans = [(part.start + low, part.start + high) for low, high in split_rows(n, size)]
@@ -448,3 +451,11 @@ class Dense(Geometry):
     def joint_rows(self):
         """Rows whose sites are visited one by one, and change the moments of the coordinates together."""
         return int(np.clip(self.size // 2, 8, 64))
+
+
+def _is_in_order(y, n):
+    """Whether rows are in the order of y, or begin like that, n of them: the first ones may be separated."""
+    first = y[:n]
+    return (
+        np.ndim(y) == 1 and y[0] != y[-1] and bool(np.all(first[1:] >= first[:-1]) or np.all(first[1:] <= first[:-1]))
+    )

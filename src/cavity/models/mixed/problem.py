@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from cavity.base.arrays import error_of
-from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.rows import Rows
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
@@ -27,7 +26,6 @@ from cavity.models.mixed.equal_rows import SiteRows, merge_equal_rows
 from cavity.models.mixed.structured_rows import StructuredRows
 
 FIRST_ROWS = 1 << 16  # most rows of the dense fit, whose belief all rows then match
-ORDER_SEED = 19460105
 FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
 
@@ -39,23 +37,14 @@ def match_first_sites(problem, threads, sites, options):
     spread = np.zeros(rows.n)
     for term, setting in zip(problem.terms, problem.settings, strict=True):
         spread += term.variances(setting, mask)[problem.sites.firsts]
-    noisy, sample = sites.with_residual(spread), np.arange(0, rows.n, -(-rows.n // FIRST_ROWS))
-    fit = _fit_some(problem, threads, noisy, sample, options)
-    if fit.status != CONVERGED_STATUS:  # as in an order by y, whose first rows are separated
-        mixed = np.random.default_rng(ORDER_SEED).permutation(sample)
-        other = _fit_some(problem, threads, noisy, mixed, options)
-        fit, sample = (other, mixed) if other.status == CONVERGED_STATUS else (fit, sample)
+    noisy, sample = sites.with_residual(spread), slice(0, None, -(-rows.n // FIRST_ROWS))
+    first = rows.part(np.arange(rows.n)[sample])
+    few = Dense(first.X, first.offset, *problem.prior.moments, threads)
+    fit = Engine(few, noisy.of_rows(sample), replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
     tau, rho = np.zeros((2, rows.n))
     tau[sample], rho[sample] = fit.tau, fit.rho
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
     return geometry.in_groups(_match_group, noisy, (tau, rho), fit.belief, sites, filled=True)[1]
-
-
-def _fit_some(problem, threads, sites, index, options):
-    """Fit the fixed effects to some rows in an order, by dense EP."""
-    first = problem.sites.rows.part(index)
-    few = Dense(first.X, first.offset, *problem.prior.moments, threads)
-    return Engine(few, sites.of_rows(index), replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
 
 
 def _match_group(group, belief, sites):

@@ -293,7 +293,7 @@ class Dense(Geometry):
         n, count = min(most, self.n_rows), max(MIN_FIRST_ROWS, FIRST_ROWS_PER_COLUMN * self.size)
         if n <= count or not self._goes_one_by_one(sites):
             return slice(0, n)
-        if not self.stored and _is_in_order(sites.y, n):
+        if not self.stored and sites.are_in_order(n):
             return np.random.default_rng(ORDER_SEED).permutation(self.n_rows)[:n]
         edges = np.arange(count + 1) * n // count  # of runs; no period of rows is that of those chosen
         rows = edges[:-1] + (np.arange(count) * GOLDEN_STEP % 2**16 * np.diff(edges) >> 16)
@@ -451,11 +451,3 @@ class Dense(Geometry):
     def joint_rows(self):
         """Rows whose sites are visited one by one, and change the moments of the coordinates together."""
         return int(np.clip(self.size // 2, 8, 64))
-
-
-def _is_in_order(y, n):
-    """Whether rows are in the order of y, or begin like that, n of them: the first ones may be separated."""
-    first = y[:n]
-    return (
-        np.ndim(y) == 1 and y[0] != y[-1] and bool(np.all(first[1:] >= first[:-1]) or np.all(first[1:] <= first[:-1]))
-    )

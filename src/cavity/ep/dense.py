@@ -359,7 +359,7 @@ class Dense(Geometry):
         return self.belief(*self.gather(tau, rho)), skipped, add_in_order(gained)
 
     def visit_from(self, sites, mean, covariance, part, tau, rho, up, down):
-        """Visit them from moments of the coordinates, which change in place; return these, the number of sites left alone,
+        """Visit them from moments of the coordinates, which change in place; return these, how many were left alone,
         and the log normalisers of the others, in parts.
         """
         walk = self._one_by_one if self._goes_one_by_one(sites) else self._block_by_block

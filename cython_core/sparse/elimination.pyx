@@ -88,7 +88,7 @@ def order_by_fill(const long long[::1] at,  # in    (n + 1,)
                   double[::1] score,         # inout (n,): squares of the lengths, then twice the fill, about
                   int[::1] step_of,          # inout (2 n,): -1 at first; columns and elements: the last step they met
                   long long[::1] begin,      # inout (n + 1,): zeros; where the rows of elements begin, and the next
-                  int[::1] size,             # inout (2 n,): zeros; rows of elements, and those that the last one has not
+                  int[::1] size,             # inout (2 n,): zeros; rows of elements, and those that the last one lacks
                   int[::1] rows,             # inout of elements: as many as there may be entries of L below its pivots
                   int[::1] order,            # out   (n,)
                   Py_ssize_t start,

@@ -130,7 +130,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
     W, residual = _collect_features(basis, rows, model.likelihood, threads, features)
     mean = rows.compute_prior_means(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
-    explained = np.einsum("ij,ij->i", W, W)
+    explained = np.einsum("ij,ij->i", W, W)  # |W_n|^2, the variance of f_n under the prior of w
     is_explained = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > MIN_VARIANCE)
     if not is_explained.all():
         tau[~is_explained], rho[~is_explained], total = _match_unexplained(
@@ -138,7 +138,8 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
         )
     if is_explained.any():
         used, W, residual_used = rows.observed(is_explained), W[is_explained], residual[is_explained]
-        T = solve_rows(information.factor, W.copy())
+        # with B = F F' the precision of w before the batch: w = F'^-1 (c + v), v ~ N(0, I), so that f = base + T v
+        T = solve_rows(information.factor, W.copy())  # W F'^-1
         sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
         base = mean[is_explained] + T @ information.c
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
@@ -151,11 +152,11 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[is_explained], rho[is_explained] = _convert_to_f(fit, geometry, alone, mean[is_explained], residual_used)
         on_g = RowSites(fit.tau - fit.rho * mean[is_explained], fit.rho, np.zeros(1))
-        A, r, *_ = basis.add_rows(None, on_g, threads, W, residual_used)
+        A, r, *_ = basis.add_rows(None, on_g, threads, W, residual_used)  # W' diag(rho) W and W' tau in place of E_2
         more = Information.of(A, r)
     else:
         more = Information.empty(basis.n)
-    out = information.plus(more, in_place=True).factorise()
+    out = information.plus(more, in_place=True).factorise()  # q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C [J]_
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
     out.sums[:2] = information.log_bound + total - out.log_z, information.n + weight
     if fit is None:
@@ -183,7 +184,7 @@ def _collect_features(basis, rows, likelihood, threads, blocks):
 
 def _convert_to_g(tau, rho, mean, residual, fraction):
     """Sites on g of sites on f whose tau is less the prior mean."""
-    shrink = 1.0 + fraction * rho * residual
+    shrink = 1.0 + fraction * rho * residual  # as in `RowSites.on_features` [BYT]_ (section 3.4)
     return tau / shrink + rho / shrink * mean, rho / shrink
 
 

@@ -192,8 +192,8 @@ class LinearEvidence:
                 return find_slopes(self, point)
         raise ArithmeticError("passes do not converge near the maximum")
 
-    def estimate_change(self, settings):
-        """Return about how the log evidence of the last point changes to some settings, nan where that is unknown."""
+    def estimate_change(self, settings, to_settings):
+        """Return about how the log evidence changes between settings; nan unless the last point is at the first."""
         return np.nan
 
     def find_curvature(self, x, free):

@@ -402,10 +402,10 @@ def _is_flat(evaluations, x, bounds, value, flat, i):
     for sign in signs if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
         further[i] = np.clip(x[i] + sign * FAR_LOG_STEP, *bounds[i])
-        settings = vector.unpack(further)
-        change = evaluations.evidence.estimate_change(settings)
+        at, settings = vector.unpack(x), vector.unpack(further)
+        change = evaluations.evidence.estimate_change(at, settings)
         if abs(change) <= SMALL_CHANGE:  # no other sites, then
-            change += vector.log_prior(settings)[0] - vector.log_prior(vector.unpack(x))[0]
+            change += vector.log_prior(settings)[0] - vector.log_prior(at)[0]
         else:
             try:
                 point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)

@@ -288,12 +288,13 @@ class MixedEvidence(LinearEvidence):
         """Return the gradient of the log evidence and log prior at a vector by passes, None where noise is Gaussian."""
         return None if self.is_exact else super().find_converged_gradient(x, tol)
 
-    def estimate_change(self, settings):
+    def estimate_change(self, settings, to_settings):
         """See `LinearEvidence`: with the sites of the last point, of which the evidence is stationary there."""
-        last = self.last_point
-        if self.is_exact or last is None or settings.likelihood != last.settings.likelihood:
+        last, pack = self.last_point, self.vector.pack
+        is_at = not self.is_exact and last is not None and np.array_equal(pack(settings), pack(last.settings))
+        if not is_at or to_settings.likelihood != settings.likelihood:
             return np.nan
-        belief = self.problem_at(settings).geometry(self.threads).belief(last.belief.h, last.belief.g, False)
+        belief = self.problem_at(to_settings).geometry(self.threads).belief(last.belief.h, last.belief.g, False)
         return np.nan if belief is None else belief.log_integral() - last.belief.log_integral()
 
     def find_curvature(self, x, free):

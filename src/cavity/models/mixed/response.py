@@ -30,6 +30,7 @@ from cavity.models.evaluations import EvidencePoint
 
 SHORT_STEP = 3e-4  # of a free number, in one-sided differences of moments
 LONG_STEP = 1e-2  # of one of the likelihood, in central differences of sites and second ones of their normalisers
+MIN_SAMPLED_ROWS = 1 << 18  # from which some rows stand for all: with fewer, all take less time than a factorisation
 MAX_SAMPLED_ROWS, SAMPLE_SEED = 1 << 14, 19500525
 MAX_SECOND_SHARE = 1e-3  # of curvatures, by the term with WCW, beyond which the responses of all rows are found
 LEAST_SHARE = 5e-4  # of a curvature, by the last terms of (2)
@@ -229,9 +230,10 @@ class FixedPointResponse:
                 term[k] = [self._multiply(point, other) for other in sums]
                 responses[k] = rows.respond(*self._subtract(point), NO_MOMENTS)
             total = total + 0.5 * (term + term.T)
-            if np.all(np.abs(np.diagonal(term)) <= LEAST_SHARE * sizes):
-                return total
-            total = total + _multiply_responses(responses)
+            more = _multiply_responses(responses)
+            if any(np.all(np.abs(np.diagonal(last)) <= LEAST_SHARE * sizes) for last in (term, more)):
+                return total + more
+            total = total + more
         return None
 
     def _measure_second_term(self, rows, responses, sizes):
@@ -244,7 +246,7 @@ class FixedPointResponse:
 
 def _choose_rows(n):
     """Return all of n rows, or the numbers of some by chance: equal distances may be those of rows of one kind."""
-    if n <= MAX_SAMPLED_ROWS:
+    if n < MIN_SAMPLED_ROWS:
         return slice(None)
     return np.sort(np.random.default_rng(SAMPLE_SEED).choice(n, MAX_SAMPLED_ROWS, replace=False))
 

@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 45_865, "tests": 53_398}
+MAX_CODE_LINES = {"src": 45_865, "tests": 53_400}
 # of src some 5,300 are structured terms, graphs and chains, 2,300 integrals over hyperparameters and corrections of EP,
 # 1,700 fits of many responses, 2,900 formulas, missing values, averages over rows, and checks of models
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 33

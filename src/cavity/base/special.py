@@ -51,7 +51,7 @@ def gap(u, log1p_u):
 
 @quiet
 def gamma_probability(a, x, above=False):
-    """The probability that a Gamma(a) variable is below x >= 0, or above; by the expansion [T] for large a."""
+    """The probability that a Gamma(a) variable is below x >= 0, or above; by the expansion [T]_ for large a."""
     a, x = np.broadcast_arrays(np.asarray(a, dtype=np.float64), x)
     large, sign = a > LARGE_GAMMA_SHAPE, -1.0 if above else 1.0
     small_a = np.where(large, 1.0, a)

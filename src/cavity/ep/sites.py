@@ -95,7 +95,7 @@ class Sites:
         return sites
 
     def are_in_order(self, n):
-        """Whether they are in the order of y, or begin like that, n of them: the first ones may be separated."""
+        """Whether y ascends or descends over the first n sites and is not constant: these may be separated."""
         y, first = self.y, self.y[:n]
         is_row_of_numbers = np.ndim(y) == 1 and y[0] != y[-1]
         return is_row_of_numbers and bool(np.all(first[1:] >= first[:-1]) or np.all(first[1:] <= first[:-1]))

@@ -134,12 +134,12 @@ class Kriging:
         units = np.zeros((len(pins), A.shape[1]))
         units[np.arange(len(pins)), pins] = 1.0
         solved = solve(np.concatenate([A, units]))
-        root, log_lost = _invert_root(A @ solved[: len(A)].T)
+        root, log_removed = _invert_root(A @ solved[: len(A)].T)
         removed = root @ solved[: len(A)]
         conditioned = solved[len(A) :] - removed[:, pins].T @ removed  # e'C
-        pin_root, log_regained = _invert_root(np.eye(len(pins)) - size[:, None] * conditioned[:, pins] * size)
+        pin_root, log_restored = _invert_root(np.eye(len(pins)) - size[:, None] * conditioned[:, pins] * size)
         pin_root = pin_root * size
-        return cls(constraints, root, removed, pin_root, pin_root @ conditioned, log_lost + log_regained)
+        return cls(constraints, root, removed, pin_root, pin_root @ conditioned, log_removed + log_restored)
 
     def apply(self, a):
         """Return the products of Cov a with vectors from those with S, (..., n)."""

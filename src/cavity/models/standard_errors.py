@@ -76,9 +76,10 @@ def find_standard_errors(covariance, has_error, jacobian):
 def curvature(evaluations, x, free, job=SILENT_JOB, slopes=None):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
-    By what the evidence says of them among many rows, or by differences of the gradient; None, too, where the callback
-    stops. With minus the gradient at x, `slopes`, the differences are one-sided and SHORT_CURVATURE_STEP long, for half
-    the time: among many rows that is less than a standard error, over which the curvature hardly changes.
+    They are those of `find_curvature` of the evidence where it returns some and `slopes` are given, else differences of
+    the gradient; None, too, where the callback stops. With minus the gradient at x, `slopes`, the differences are
+    one-sided and SHORT_CURVATURE_STEP long, for half the time: among many rows that is less than a standard error, over
+    which the curvature hardly changes.
     """
 
     def gradient(i, step):

@@ -263,11 +263,12 @@ class MixedGLM(ManyMixedResponses, Frozen):
         and memory grow with the rows and, for nested groups, with their number; two crossed factors cost the cube of
         the number of levels of the smaller one.
 
-        Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over
-        Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before. From
-        4,096 rows on they first move with single passes, by Newton steps with the average information [GTC]_, of
-        262,144 rows and more with non-Gaussian noise on a sixteenth of these before all, and standard errors follow
-        from the response of EP's fixed point; with fewer rows, or weights, they are of differences of gradients. Priors
+        Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over the
+        logs of standard deviations and the inverse hyperbolic tangents of correlations, of effects given those before
+        both, up to 0.9999; each fit on the way starts from the sites of the one before. From 4,096 rows on they first
+        move with single passes, by Newton steps with the average information [GTC]_, of 262,144 rows and more with
+        non-Gaussian noise on a sixteenth of these before all, and standard errors follow from the response of EP's
+        fixed point; with fewer rows, or weights, they are of differences of gradients. Priors
         count by the density of the log of a standard deviation, of log((1 + r)/(1 - r)) of a correlation r and of the
         logit of a share, so that a proper one of a standard deviation has its maximum away from 0; `hyperparameters` of
         the posterior have the log density at the maximum.
